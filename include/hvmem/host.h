@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * hvmem/host.h: everything the library asks of the environment it runs in. Together with
+ * hvmem/backend.h this is the whole contract; nothing else in lib/ names a host facility.
+ *
+ * Common rules. Every operation is optional: with no operation at all (ops == NULL) a heap works on
+ * one CPU with the caller serialising all calls (the boot mode). `host` is the pointer given at
+ * init; the library passes it back and never looks behind it. Operations may not call back into
+ * the same heap, except from `event` and `report` for read-only calls. Unless a paragraph says
+ * otherwise they may be called with a library lock held and must not sleep.
+ *
+ * Two bindings of the same contract:
+ *  - table: a `struct hvmem_host_ops` whose first member is its own size, so that a host built
+ *    against an older header keeps working with a newer library;
+ *  - header: compile lib/ with -DHVMEM_HOST_HEADER="<file>". That file may define any of the macros
+ *    HVMEM_HOST_THIS_CPU(host), HVMEM_HOST_PIN(host), HVMEM_HOST_UNPIN(host, state),
+ *    HVMEM_HOST_RELAX(host), HVMEM_HOST_IRQ_SAVE(host), HVMEM_HOST_IRQ_RESTORE(host, state),
+ *    HVMEM_HOST_LOCK(host, lock), HVMEM_HOST_UNLOCK(host, lock); each replaces the table's
+ *    operation of that name without an indirect call. What it does not define comes from the table.
+ */
+#ifndef HVMEM_HOST_H
+#define HVMEM_HOST_H
+
+#include <hvmem/status.h>
+#include <hvmem/types.h>
+
+/*
+ * A lock word. The library embeds it in its own structures and zeroes it before use (zero =
+ * unlocked). With the built-in implementation it is a ticket lock; a host that supplies its own
+ * lock and unlock may use both words as it likes.
+ */
+struct hvmem_lock {
+    hvmem_u32 next;    /* built-in: next ticket to hand out */
+    hvmem_u32 serving; /* built-in: ticket that holds the lock */
+};
+
+/* Host events (operation `event`). */
+#define HVMEM_EVENT_LOW_MEMORY  1u /* a = free frames, b = threshold; free fell to the threshold */
+#define HVMEM_EVENT_MEMORY_OK   2u /* a = free frames, b = threshold; free rose above hysteresis */
+#define HVMEM_EVENT_OFFLINED    3u /* a = mfn; a frame asked to go offline has left its owner */
+#define HVMEM_EVENT_QUARANTINED 4u /* a = mfn, b = frames; a device flush did not come back */
+
+struct hvmem_host_ops {
+    /* sizeof(struct hvmem_host_ops) of the host's build. Members beyond it are taken as absent. */
+    hvmem_u32 size;
+    hvmem_u32 reserved;
+
+    /*
+     * Number of the calling CPU, 0 .. max_cpus - 1. Called on every allocation and free once
+     * hvmem_smp_enable() was called. Default: 0. Mandatory for more than one CPU.
+     */
+    HVMEM_CALLBACK hvmem_cpu (*this_cpu)(void *host);
+
+    /*
+     * Bracket the use of per-CPU state: between the two the caller stays on its CPU and no other
+     * code of that CPU enters the library on the same heap (disable preemption, or interrupts if
+     * the library is called from them). The value returned by pin is handed to unpin. Pins do not
+     * nest. Default: nothing, which is right where code is never preempted.
+     */
+    HVMEM_CALLBACK hvmem_u64 (*pin)(void *host);
+    HVMEM_CALLBACK void (*unpin)(void *host, hvmem_u64 state);
+
+    /*
+     * One turn of a spin loop: pause or yield, and serve whatever the host must serve while it
+     * waits (queued messages). May be called with a library lock held. Default: a compiler barrier.
+     */
+    HVMEM_CALLBACK void (*relax)(void *host);
+
+    /*
+     * Disable interrupts on this CPU and return the previous state; restore it. Called around each
+     * library lock in the regime HVMEM_LOCK_IRQSAVE, for which both are mandatory; never otherwise.
+     */
+    HVMEM_CALLBACK hvmem_u64 (*irq_save)(void *host);
+    HVMEM_CALLBACK void (*irq_restore)(void *host, hvmem_u64 state);
+
+    /*
+     * Acquire and release a lock of the host's own kind (both or neither). Called only after
+     * hvmem_smp_enable(). Default: the built-in ticket lock on the compiler's atomics.
+     */
+    HVMEM_CALLBACK void (*lock)(void *host, struct hvmem_lock *lock);
+    HVMEM_CALLBACK void (*unlock)(void *host, struct hvmem_lock *lock);
+
+    /*
+     * Return only after the code running on `cpu` (or, where it idles, its next code) has passed a
+     * full memory barrier since the call began: an interrupt whose handler does nothing is enough
+     * (user space: membarrier). Called without library locks that `cpu` could be waiting for with
+     * interrupts off; at a low, bounded rate. Lets a per-CPU cache work without locked
+     * instructions. Default: per-CPU caches use locked instructions instead.
+     */
+    HVMEM_CALLBACK hvmem_status (*barrier_cpu)(void *host, hvmem_cpu cpu);
+
+    /*
+     * Run fn(arg) on every CPU of the set (the caller included, if it is in the set) and return
+     * when all have finished. Called with no library lock held, interrupts as the caller of the
+     * library had them. Mandatory where remote CPUs must be asked to flush: more than one CPU on
+     * hardware without broadcast invalidation. CPUs of the set that are offline are skipped.
+     */
+    HVMEM_CALLBACK hvmem_status (*call_cpus)(void *host, const struct hvmem_cpuset *cpus,
+                                             HVMEM_CALLBACK void (*fn)(void *arg), void *arg);
+
+    /*
+     * Give a writable mapping of 2^order frames from mfn, and take it back. Called only to zero,
+     * scrub, clean or verify frames, never by a plain allocation or free, with no library lock
+     * held. May return NULL. Default: such requests are refused with HVMEM_E_UNSUPPORTED.
+     */
+    HVMEM_CALLBACK void *(*frame_map)(void *host, hvmem_mfn mfn, hvmem_order order);
+    HVMEM_CALLBACK void (*frame_unmap)(void *host, void *map, hvmem_order order);
+
+    /*
+     * A caller broke a rule: `code` is what the call returns, mfn and order name the frame where
+     * there is one (otherwise 0 and HVMEM_ORDER_ANY), info depends on the code. May panic, count,
+     * or print. Called with no library lock held. Default: nothing.
+     */
+    HVMEM_CALLBACK void (*report)(void *host, hvmem_status code, hvmem_mfn mfn, hvmem_order order,
+                                  hvmem_u64 info);
+
+    /*
+     * An invariant of the library itself does not hold. `where` is a stable short text. Must not
+     * return; may be called with locks held. Default: a trap instruction.
+     */
+    HVMEM_CALLBACK void (*bug)(void *host, const char *where);
+
+    /*
+     * Something happened that a host may want to act on: HVMEM_EVENT_*. Called with no library lock
+     * held, on the CPU whose call caused it. Default: nothing.
+     */
+    HVMEM_CALLBACK void (*event)(void *host, hvmem_u32 event, hvmem_u64 a, hvmem_u64 b);
+
+    /*
+     * Settle a maintenance obligation of the host's own kind (HVMEM_OWES_HOST0..2: memory-ownership
+     * tables, key changes) for 2^order frames: `owed` holds one or more of the three bits. Called
+     * with no library lock held, after the TLB work of the frames was done and before they are
+     * handed over. Default: requests for frames that owe such work are refused.
+     */
+    HVMEM_CALLBACK hvmem_status (*settle)(void *host, hvmem_mfn mfn, hvmem_order order,
+                                          hvmem_u32 owed);
+};
+
+/* Lock regimes (struct hvmem_config.lock_regime); all fixed at init. */
+#define HVMEM_LOCK_CALLER                                                                          \
+    0u /* the caller serialises every call on the heap; no atomics, no locks */
+#define HVMEM_LOCK_PLAIN   1u /* library locks, interrupts untouched; never call from an interrupt */
+#define HVMEM_LOCK_IRQSAVE 2u /* library locks with interrupts saved and disabled around them */
+
+#endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * hvmem/types.h: the integer types, address words and attribute macros of every hvmem header.
+ *
+ * No header of any C library is used: hosts build with -nostdinc. The types come from the
+ * compiler's predefined macros. Structures that cross the API hold only these types, never
+ * `bool`, enums or bit-fields, so that their layout does not depend on the host's own headers.
+ */
+#ifndef HVMEM_TYPES_H
+#define HVMEM_TYPES_H
+
+typedef __UINT8_TYPE__ hvmem_u8;
+typedef __UINT16_TYPE__ hvmem_u16;
+typedef __UINT32_TYPE__ hvmem_u32;
+typedef __UINT64_TYPE__ hvmem_u64;
+typedef __INT32_TYPE__ hvmem_i32;
+typedef __INT64_TYPE__ hvmem_i64;
+typedef __SIZE_TYPE__ hvmem_size;
+typedef __UINTPTR_TYPE__ hvmem_uptr;
+
+/* Machine frame number: machine address >> page_shift of the heap. 0 is a legal frame. */
+typedef hvmem_u64 hvmem_mfn;
+/* Guest frame number, in units of 4 KiB. */
+typedef hvmem_u64 hvmem_gfn;
+/* Machine address in bytes. Frames are supported up to address 2^52. */
+typedef hvmem_u64 hvmem_maddr;
+/* CPU number as the host counts them, 0 .. max_cpus - 1. May have holes. */
+typedef hvmem_u32 hvmem_cpu;
+/* NUMA node id as the firmware gives it, 0 .. HVMEM_MAX_NODE. May have holes. */
+typedef hvmem_u32 hvmem_node;
+/* log2 of a number of frames. */
+typedef hvmem_u32 hvmem_order;
+
+/* Widest machine address the library accepts, in bits. */
+#define HVMEM_MADDR_BITS 52
+/* Largest order a heap can be configured for. */
+#define HVMEM_ORDER_LIMIT 30
+/* Order wildcard of hvmem_free(): take the order from the frame table. */
+#define HVMEM_ORDER_ANY 0xffu
+/* Node ids are 0 .. HVMEM_NODE_LIMIT - 1. */
+#define HVMEM_NODE_LIMIT 64u
+/* "Any node" in requests. */
+#define HVMEM_NODE_ANY 0xffffffffu
+/* Number of CPUs a heap can be configured for. */
+#define HVMEM_CPU_LIMIT 16383u
+
+/*
+ * A set of CPUs: bit n of words[n / 64] is CPU n. `cpus` bounds the set; bits at and above it are
+ * ignored. The words belong to whoever made the set and are only read.
+ */
+struct hvmem_cpuset {
+    const hvmem_u64 *words;
+    hvmem_u32 cpus;
+    hvmem_u32 reserved;
+};
+
+/* Marks functions whose address is taken (control-flow integrity annotations of the host). */
+#ifndef HVMEM_CALLBACK
+#    define HVMEM_CALLBACK
+#endif
+
+/* Marks exported functions; everything else is hidden when built with -fvisibility=hidden. */
+#ifndef HVMEM_API
+#    define HVMEM_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+#    define HVMEM_BEGIN_DECLS extern "C" {
+#    define HVMEM_END_DECLS   }
+#else
+#    define HVMEM_BEGIN_DECLS
+#    define HVMEM_END_DECLS
+#endif
+
+#endif
