@@ -26,6 +26,7 @@ void metal__affinity_add(uint32_t domain, uint64_t base, uint64_t bytes);
  * METAL_MAX_CPUS: counted in cpu_refused and reported. A second entry of one hw_id is ignored. */
 void metal__cpu_add(uint64_t hw_id);
 void metal__cpu_domain(uint64_t hw_id, uint32_t domain);
+int metal__domain_exists(uint32_t domain); /* some affinity or CPU named it */
 void metal__distance(uint32_t from_domain, uint32_t to_domain, uint8_t distance);
 void metal__reserve(uint64_t base, uint64_t bytes, const char *what);
 void metal__module_add(uint64_t base, uint64_t bytes); /* also reserves it */
@@ -63,6 +64,7 @@ void metal__ipi_send(
     unsigned cpu); /* raises the call interrupt there; earlier stores are visible */
 /* Starts one CPU, whose entry ends in metal__secondary(cpu); returns 0 when the request was accepted. */
 int metal__cpu_start(unsigned cpu);
-void metal__flush_all(void); /* this CPU: everything, globals too */
+/* Firmware data at this physical address, NULL when [maddr, maddr + bytes) is not mapped yet. */
+const void *metal__firmware(uint64_t maddr, uint64_t bytes);
 
 #endif

@@ -128,7 +128,8 @@ typedef void (*metal_call_fn)(void *arg);
 /* Runs fn(arg) on every CPU of `mask`, by IPI and in interrupt context (interrupts off), on the
  * caller too if it is in the mask, and returns when all have run it. May be called with interrupts on
  * or off and by several CPUs at once: who waits serves calls to itself. METAL_E_INVAL: a CPU that
- * is not online; nothing ran. METAL_E_TIMEOUT: some CPU did not answer in about ten seconds. */
+ * is not online, or a call from within fn; nothing ran. METAL_E_TIMEOUT: some CPU did not answer in
+ * about ten seconds (no further calls from this one then: the open call may still be served). */
 int metal_call_cpus(uint64_t mask, metal_call_fn fn, void *arg);
 /* The same, but fn runs outside of interrupt context with interrupts on, from the idle loop of each
  * CPU, for as long as it likes; IPIs are served meanwhile. Only CPU 0 calls it. */
@@ -141,6 +142,7 @@ void metal_relax(void); /* one turn of a spin loop */
 
 uint64_t metal_irq_save(void); /* interrupts off; returns the previous state */
 void metal_irq_restore(uint64_t state);
+void metal_irq_enable(void);
 
 uint64_t metal_cycles(void); /* TSC, CNTVCT */
 uint64_t metal_cycles_per_ms(void);
@@ -191,6 +193,8 @@ int metal_pte_write(uintptr_t va, unsigned size_shift, uint64_t raw);
 /* Empties the window, takes its tables back and flushes every online CPU by the host's own widest
  * operation. */
 void metal_window_clear(void);
+/* This CPU forgets every translation, by the host's own sequence (not the library's). */
+void metal_flush_own(void);
 
 /* ---- faults ---- */
 
@@ -211,5 +215,7 @@ int metal_probe_call(metal_call_fn fn, void *arg, struct metal_fault *fault);
 /* Writes machine code at `to` (through a writable alias) that returns `value` when called; returns
  * its length in bytes. No cache maintenance. */
 size_t metal_code_return(void *to, uint16_t value);
+/* Makes code written at `at` visible to instruction fetch of every CPU, by the host's own sequence. */
+void metal_code_visible(const void *at, size_t bytes);
 
 #endif
