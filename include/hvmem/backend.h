@@ -171,8 +171,7 @@ struct hvmem_backend_ops {
      * exceeds the input size), HVMEM_E_ALIGN, HVMEM_E_SPACE (id wider than the machine's),
      * HVMEM_E_UNSUPPORTED (a capability is missing), HVMEM_E_LEVEL (exception level too low).
      */
-    HVMEM_CALLBACK hvmem_status (*tlb_flush)(struct hvmem_backend *be,
-                                             const struct hvmem_tlb_flush *flush);
+    hvmem_status (*tlb_flush)(struct hvmem_backend *be, const struct hvmem_tlb_flush *flush);
 
     /*
      * D-cache maintenance of [addr, addr + bytes), HVMEM_DC_*. addr is a virtual address of the
@@ -180,37 +179,34 @@ struct hvmem_backend_ops {
      * (cache cursor): one call is one stretch between preemption checks.
      * Errors: HVMEM_E_ARG (op), HVMEM_E_RANGE (wraps).
      */
-    HVMEM_CALLBACK hvmem_status (*dcache)(struct hvmem_backend *be, hvmem_u32 op, hvmem_uptr addr,
-                                          hvmem_size bytes);
+    hvmem_status (*dcache)(struct hvmem_backend *be, hvmem_u32 op, hvmem_uptr addr,
+                           hvmem_size bytes);
 
     /*
      * Make stores to [addr, addr + bytes) visible to instruction fetch of every CPU, including the
      * clean to the point of unification where it is needed. Other CPUs still need a context
      * synchronisation before they execute it (entering a guest is one).
      */
-    HVMEM_CALLBACK hvmem_status (*icache)(struct hvmem_backend *be, hvmem_uptr addr,
-                                          hvmem_size bytes);
+    hvmem_status (*icache)(struct hvmem_backend *be, hvmem_uptr addr, hvmem_size bytes);
 
     /* Invalidate every I-cache in the scope (LOCAL or INNER). x86: nothing to issue. */
-    HVMEM_CALLBACK hvmem_status (*icache_all)(struct hvmem_backend *be, hvmem_u32 scope);
+    hvmem_status (*icache_all)(struct hvmem_backend *be, hvmem_u32 scope);
 
     /*
      * Clean (HVMEM_DC_CLEAN) or clean and invalidate the whole data cache of the calling CPU:
      * arm64 set/way walk to the level of coherency, x86 WBINVD / WBNOINVD. Milliseconds; never used
      * unless asked for.
      */
-    HVMEM_CALLBACK hvmem_status (*dcache_all)(struct hvmem_backend *be, hvmem_u32 op);
+    hvmem_status (*dcache_all)(struct hvmem_backend *be, hvmem_u32 op);
 
     /* Zero [addr, addr + bytes), both multiples of 64, by the fastest means; ordered on return. */
-    HVMEM_CALLBACK hvmem_status (*zero)(struct hvmem_backend *be, hvmem_uptr addr,
-                                        hvmem_size bytes);
+    hvmem_status (*zero)(struct hvmem_backend *be, hvmem_uptr addr, hvmem_size bytes);
 
     /*
      * Value for the entry structure of a guest so that HVMEM_ENTRY_* is honoured by hardware at
      * the next entry: SVM TLB_CONTROL in *value. Others: HVMEM_E_UNSUPPORTED; use tlb_flush.
      */
-    HVMEM_CALLBACK hvmem_status (*guest_entry)(struct hvmem_backend *be, hvmem_u32 owed,
-                                               hvmem_u32 *value);
+    hvmem_status (*guest_entry)(struct hvmem_backend *be, hvmem_u32 owed, hvmem_u32 *value);
 };
 
 /*

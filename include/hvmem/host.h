@@ -49,7 +49,7 @@ struct hvmem_host_ops {
      * Number of the calling CPU, 0 .. max_cpus - 1. Called on every allocation and free once
      * hvmem_smp_enable() was called. Default: 0. Mandatory for more than one CPU.
      */
-    HVMEM_CALLBACK hvmem_cpu (*this_cpu)(void *host);
+    hvmem_cpu (*this_cpu)(void *host);
 
     /*
      * Bracket the use of per-CPU state: between the two the caller stays on its CPU and no other
@@ -57,28 +57,28 @@ struct hvmem_host_ops {
      * the library is called from them). The value returned by pin is handed to unpin. Pins do not
      * nest. Default: nothing, which is right where code is never preempted.
      */
-    HVMEM_CALLBACK hvmem_u64 (*pin)(void *host);
-    HVMEM_CALLBACK void (*unpin)(void *host, hvmem_u64 state);
+    hvmem_u64 (*pin)(void *host);
+    void (*unpin)(void *host, hvmem_u64 state);
 
     /*
      * One turn of a spin loop: pause or yield, and serve whatever the host must serve while it
      * waits (queued messages). May be called with a library lock held. Default: a compiler barrier.
      */
-    HVMEM_CALLBACK void (*relax)(void *host);
+    void (*relax)(void *host);
 
     /*
      * Disable interrupts on this CPU and return the previous state; restore it. Called around each
      * library lock in the regime HVMEM_LOCK_IRQSAVE, for which both are mandatory; never otherwise.
      */
-    HVMEM_CALLBACK hvmem_u64 (*irq_save)(void *host);
-    HVMEM_CALLBACK void (*irq_restore)(void *host, hvmem_u64 state);
+    hvmem_u64 (*irq_save)(void *host);
+    void (*irq_restore)(void *host, hvmem_u64 state);
 
     /*
      * Acquire and release a lock of the host's own kind (both or neither). Called only after
      * hvmem_smp_enable(). Default: the built-in ticket lock on the compiler's atomics.
      */
-    HVMEM_CALLBACK void (*lock)(void *host, struct hvmem_lock *lock);
-    HVMEM_CALLBACK void (*unlock)(void *host, struct hvmem_lock *lock);
+    void (*lock)(void *host, struct hvmem_lock *lock);
+    void (*unlock)(void *host, struct hvmem_lock *lock);
 
     /*
      * Return only after the code running on `cpu` (or, where it idles, its next code) has passed a
@@ -87,7 +87,7 @@ struct hvmem_host_ops {
      * interrupts off; at a low, bounded rate. Lets a per-CPU cache work without locked
      * instructions. Default: per-CPU caches use locked instructions instead.
      */
-    HVMEM_CALLBACK hvmem_status (*barrier_cpu)(void *host, hvmem_cpu cpu);
+    hvmem_status (*barrier_cpu)(void *host, hvmem_cpu cpu);
 
     /*
      * Run fn(arg) on every CPU of the set (the caller included, if it is in the set) and return
@@ -95,36 +95,35 @@ struct hvmem_host_ops {
      * library had them. Mandatory where remote CPUs must be asked to flush: more than one CPU on
      * hardware without broadcast invalidation. CPUs of the set that are offline are skipped.
      */
-    HVMEM_CALLBACK hvmem_status (*call_cpus)(void *host, const struct hvmem_cpuset *cpus,
-                                             HVMEM_CALLBACK void (*fn)(void *arg), void *arg);
+    hvmem_status (*call_cpus)(void *host, const struct hvmem_cpuset *cpus, void (*fn)(void *arg),
+                              void *arg);
 
     /*
      * Give a writable mapping of 2^order frames from mfn, and take it back. Called only to zero,
      * scrub, clean or verify frames, never by a plain allocation or free, with no library lock
      * held. May return NULL. Default: such requests are refused with HVMEM_E_UNSUPPORTED.
      */
-    HVMEM_CALLBACK void *(*frame_map)(void *host, hvmem_mfn mfn, hvmem_order order);
-    HVMEM_CALLBACK void (*frame_unmap)(void *host, void *map, hvmem_order order);
+    void *(*frame_map)(void *host, hvmem_mfn mfn, hvmem_order order);
+    void (*frame_unmap)(void *host, void *map, hvmem_order order);
 
     /*
      * A caller broke a rule: `code` is what the call returns, mfn and order name the frame where
      * there is one (otherwise 0 and HVMEM_ORDER_ANY), info depends on the code. May panic, count,
      * or print. Called with no library lock held. Default: nothing.
      */
-    HVMEM_CALLBACK void (*report)(void *host, hvmem_status code, hvmem_mfn mfn, hvmem_order order,
-                                  hvmem_u64 info);
+    void (*report)(void *host, hvmem_status code, hvmem_mfn mfn, hvmem_order order, hvmem_u64 info);
 
     /*
      * An invariant of the library itself does not hold. `where` is a stable short text. Must not
      * return; may be called with locks held. Default: a trap instruction.
      */
-    HVMEM_CALLBACK void (*bug)(void *host, const char *where);
+    void (*bug)(void *host, const char *where);
 
     /*
      * Something happened that a host may want to act on: HVMEM_EVENT_*. Called with no library lock
      * held, on the CPU whose call caused it. Default: nothing.
      */
-    HVMEM_CALLBACK void (*event)(void *host, hvmem_u32 event, hvmem_u64 a, hvmem_u64 b);
+    void (*event)(void *host, hvmem_u32 event, hvmem_u64 a, hvmem_u64 b);
 
     /*
      * Settle a maintenance obligation of the host's own kind (HVMEM_OWES_HOST0..2: memory-ownership
@@ -132,8 +131,7 @@ struct hvmem_host_ops {
      * with no library lock held, after the TLB work of the frames was done and before they are
      * handed over. Default: requests for frames that owe such work are refused.
      */
-    HVMEM_CALLBACK hvmem_status (*settle)(void *host, hvmem_mfn mfn, hvmem_order order,
-                                          hvmem_u32 owed);
+    hvmem_status (*settle)(void *host, hvmem_mfn mfn, hvmem_order order, hvmem_u32 owed);
 };
 
 /* Lock regimes (struct hvmem_config.lock_regime); all fixed at init. */

@@ -54,7 +54,10 @@ struct hvmem_cpuset {
     hvmem_u32 reserved;
 };
 
-/* Marks functions whose address is taken (control-flow integrity annotations of the host). */
+/*
+ * Marks the definition of a function whose address is taken (control-flow integrity annotations of
+ * the host). Not for pointers to functions: the compilers' attributes apply to functions alone.
+ */
 #ifndef HVMEM_CALLBACK
 #    define HVMEM_CALLBACK
 #endif
