@@ -55,6 +55,19 @@
 .endm
 
 .section .text.boot, "ax"
+/*
+ * Header of the flat form of the image (Linux, Documentation/arm64/booting): boot loaders that take it
+ * pass the device tree in x0 and load an initrd. The ELF form enters at metal__arm_entry.
+ */
+    b       metal__arm_entry
+    .word   0
+    .quad   metal__image_offset         /* from the start of RAM */
+    .quad   metal__image_bytes          /* memory wanted, zeroed data included */
+    .quad   0xa                         /* little endian, 4 KiB pages, anywhere in RAM */
+    .quad   0, 0, 0
+    .ascii  "ARM\x64"
+    .word   0
+
 .globl metal__arm_entry
 metal__arm_entry:
     mov     x20, x0                 /* device tree, or 0 */
