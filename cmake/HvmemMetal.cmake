@@ -114,8 +114,7 @@ function(hvmem_metal_image arch name)
     add_dependencies(${name} metal-${arch}-objects)
 endfunction()
 
-# Names of the programs in the sources of an image (lines that begin with METAL_PROGRAM) whose comment
-# on the same line, if any, is in `modifiers`: see hvmem_metal_tests.
+# Names of the programs in the sources of an image: lines that begin with METAL_PROGRAM.
 function(hvmem_metal_programs arch variable)
     set(names "")
     foreach(pattern test/metal/*.c test/metal/${arch}/*.c)
@@ -132,17 +131,23 @@ function(hvmem_metal_programs arch variable)
     set(${variable} "${names}" PARENT_SCOPE)
 endfunction()
 
-# One ctest test metal.<arch>.PROGRAM.<suffix> for every program: run on `image` by hosts/metal/run.
+# hvmem_metal_tests(ARCH SUFFIX IMAGE [PROGRAMS name...] [RUN option...] [RUNNER run-bochs] [LABELS l...]
+#     [ARGS name=value...]): one ctest test metal.ARCH.PROGRAM.SUFFIX for every program (default: all
+# that the sources name).
 function(hvmem_metal_tests arch suffix image)
-    cmake_parse_arguments(arg "" "" "RUN;PROGRAMS;LABELS" ${ARGN})
+    cmake_parse_arguments(arg "" "RUNNER" "RUN;PROGRAMS;LABELS;ARGS" ${ARGN})
+    set(runner "${PROJECT_SOURCE_DIR}/hosts/metal/run" ${arch})
+    if(arg_RUNNER)
+        set(runner "${PROJECT_SOURCE_DIR}/hosts/metal/${arg_RUNNER}")
+    endif()
     if(NOT arg_PROGRAMS)
         hvmem_metal_programs(${arch} arg_PROGRAMS)
     endif()
     foreach(program IN LISTS arg_PROGRAMS)
         set(test metal.${arch}.${program}.${suffix})
-        add_test(NAME ${test} COMMAND "${PROJECT_SOURCE_DIR}/hosts/metal/run" ${arch} ${arg_RUN}
-                 "${HVMEM_METAL_DIR}/${image}" ${program})
-        set_tests_properties(${test} PROPERTIES LABELS "metal;${arg_LABELS}" TIMEOUT 120
-                             SKIP_RETURN_CODE 77 RUN_SERIAL FALSE PROCESSORS 2)
+        add_test(NAME ${test} COMMAND ${runner} ${arg_RUN} "${HVMEM_METAL_DIR}/${image}" ${program}
+                 ${arg_ARGS})
+        set_tests_properties(${test} PROPERTIES LABELS "metal;${arg_LABELS}" TIMEOUT 180
+                             SKIP_RETURN_CODE 77 PROCESSORS 2)
     endforeach()
 endfunction()

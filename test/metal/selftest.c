@@ -58,9 +58,12 @@ static void check_boot(const struct metal_boot *b)
     for (unsigned i = 0; i < b->node_count; i++)
         CHECK(b->distance[i][i] == 10);
     /* What the image was told must agree with what the runner asked for. */
-    CHECK_EQUAL(b->cpu_count, metal_arg_u64("cpus", b->cpu_count));
-    CHECK_EQUAL(b->node_count, metal_arg_u64("nodes", b->node_count));
-    CHECK(ram >= metal_arg_u64("ram", 0));
+    CHECK_EQUAL(b->cpu_count + b->cpu_refused, metal_arg_u64("cpus", 0));
+    CHECK(b->cpu_count <= metal_arg_u64("maxcpus", METAL_MAX_CPUS));
+    CHECK(b->cpu_refused == 0 || b->cpu_count == metal_arg_u64("maxcpus", METAL_MAX_CPUS));
+    CHECK_EQUAL(b->node_count, metal_arg_u64("nodes", 0));
+    /* Firmware keeps a little: at most 2 MiB of what there is. */
+    CHECK(ram > (metal_arg_u64("mem", 1) - 2) << 20);
     CHECK(range_is_reserved(b, metal_maddr(print_boot)));
     CHECK(range_is_reserved(b, metal_maddr(b)));
 }

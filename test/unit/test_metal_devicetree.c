@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hosts/metal/common/args.c"
 #include "hosts/metal/common/fdt.c"
 #include "hosts/metal/arm64/machine.c"
 #include "hosts/metal/common/numa.c"
@@ -30,11 +31,6 @@ void metal_printf(const char *format, ...)
     va_end(args);
     if (n > 0 && printed_bytes + (size_t)n < sizeof printed)
         printed_bytes += (size_t)n;
-}
-
-void metal__cmdline(const char *text)
-{
-    snprintf(metal__boot.cmdline, sizeof metal__boot.cmdline, "%s", text);
 }
 
 static void host_reset(void)

@@ -30,7 +30,8 @@ int metal__domain_exists(uint32_t domain); /* some affinity or CPU named it */
 void metal__distance(uint32_t from_domain, uint32_t to_domain, uint8_t distance);
 void metal__reserve(uint64_t base, uint64_t bytes, const char *what);
 void metal__module_add(uint64_t base, uint64_t bytes); /* also reserves it */
-/* Sorts, cuts by non-RAM entries, splits by affinity, numbers the nodes, fills missing distances. */
+/* Sorts, cuts by non-RAM entries, splits by affinity, numbers the nodes, fills missing distances, and
+ * refuses CPUs beyond the argument "maxcpus": the command line is read before. */
 void metal__map_finish(uint64_t boot_hw_id);
 
 /* acpi.c. Reads MADT (CPUs), SRAT, SLIT from the RSDP at this address (XSDT or RSDT; revision 0

@@ -65,7 +65,7 @@ struct metal_boot {
     uint32_t mem_count;
     uint32_t reserved_count;
     uint32_t cpu_count;   /* usable CPUs; CPU 0 is the one that booted */
-    uint32_t cpu_refused; /* CPUs of the firmware beyond METAL_MAX_CPUS */
+    uint32_t cpu_refused; /* CPUs of the firmware beyond METAL_MAX_CPUS or "maxcpus=" */
     uint32_t node_count;  /* at least 1 */
     uint32_t module_count;
     uint32_t map_bad;     /* firmware map entries that were reported and not used (whole or part) */

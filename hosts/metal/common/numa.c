@@ -312,6 +312,20 @@ static void finish_nodes(void)
                 boot->distance[i][j] = boot->distance[j][i] != 0 ? boot->distance[j][i] : REMOTE;
 }
 
+/* The argument "maxcpus" configures fewer CPUs than the image was built for. The booting one is first. */
+static void limit_cpus(void)
+{
+    struct metal_boot *boot = &metal__boot;
+    const uint64_t limit = metal_arg_u64("maxcpus", METAL_MAX_CPUS);
+
+    while (limit > 0 && boot->cpu_count > limit) {
+        boot->cpu_count--;
+        boot->cpu_refused++;
+        metal_printf("metal: CPU 0x%llx refused: configured for %u CPUs\n",
+                     (unsigned long long)boot->cpu[boot->cpu_count].hw_id, (unsigned)limit);
+    }
+}
+
 static void finish_cpus(uint64_t boot_hw_id)
 {
     struct metal_boot *boot = &metal__boot;
@@ -333,6 +347,7 @@ static void finish_cpus(uint64_t boot_hw_id)
         boot->cpu[i] = boot->cpu[i - 1];
         boot->cpu[i - 1] = t;
     }
+    limit_cpus();
     for (i = 0; i < boot->cpu_count; i++)
         boot->cpu[i].node = node_of(boot->cpu[i].node);
 }
