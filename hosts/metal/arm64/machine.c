@@ -206,7 +206,7 @@ static void judge_reserved(struct walk *w, const struct node *parent, const stru
     if (n->reg.data == NULL)
         return; /* a size to be placed by the system: nothing lies there yet */
     for (uint32_t i = 0; reg_pair(parent, n, i, &base, &bytes); i++)
-        metal__map_add(base, bytes, METAL_MAP_RESERVED);
+        metal__map_add(base, bytes, METAL_MAP_CARVED);
     if (!reg_pair(parent, n, 0, &base, &bytes))
         complain(w, n, "no readable reg");
 }

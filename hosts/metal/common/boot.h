@@ -11,6 +11,8 @@
 /* Kinds of a firmware memory map (numbers of PVH, multiboot and E820). */
 #define METAL_MAP_RAM      1u
 #define METAL_MAP_RESERVED 2u
+/* Not a number of firmware: lies in RAM on purpose, is cut out without being called a contradiction. */
+#define METAL_MAP_CARVED 0x100u
 
 /* ---- shared code, called by the architecture's boot code on CPU 0 ---- */
 

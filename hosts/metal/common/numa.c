@@ -12,9 +12,11 @@
 #define PAGE_MASK     ((uint64_t)METAL_PAGE_BYTES - 1)
 #define REMOTE        20u /* distance where firmware gives none */
 
+#define NO_ENTRY 0xffffffffu
+
 struct span {
     uint64_t base, end;
-    uint32_t domain;
+    uint32_t domain; /* of holes: number of the map entry, NO_ENTRY when it may lie in RAM */
 };
 
 struct spans {
@@ -104,7 +106,8 @@ void metal__map_add(uint64_t base, uint64_t bytes, uint32_t type)
          * counts. */
         if (end < base || end > ADDRESS_LIMIT)
             end = ADDRESS_LIMIT;
-        if (base < end && spans_add(&holes, base, end, 0) != METAL_OK)
+        if (base < end &&
+            spans_add(&holes, base, end, type == METAL_MAP_CARVED ? NO_ENTRY : index) != METAL_OK)
             map_bad(index, base, bytes, "table full, ignored");
         return;
     }
@@ -357,11 +360,11 @@ void metal__map_finish(uint64_t boot_hw_id)
     sort_domains();
     finish_nodes();
     for (uint32_t i = 0; i < holes.count; i++) {
-        const uint64_t base = holes.at[i].base;
+        const struct span *h = &holes.at[i];
 
-        if (spans_overlap(&ram, base, holes.at[i].end))
-            map_bad(i, base, holes.at[i].end - base, "reserved inside RAM, cut out");
-        spans_cut(&ram, base & ~PAGE_MASK, holes.at[i].end);
+        if (h->domain != NO_ENTRY && spans_overlap(&ram, h->base, h->end))
+            map_bad(h->domain, h->base, h->end - h->base, "reserved inside RAM, cut out");
+        spans_cut(&ram, h->base, h->end);
     }
     spans_sort(&ram);
     spans_sort(&affinity);
