@@ -23,8 +23,8 @@ function(hvmem_core_flags target)
     target_compile_options(${target} PRIVATE -std=gnu99 -fvisibility=hidden ${HVMEM_STRICT_WARNINGS}
         $<$<BOOL:${HVMEM_WERROR}>:-Werror>
         $<$<BOOL:${HVMEM_HAS_NO_OUTLINE_ATOMICS}>:-mno-outline-atomics>)
-    if(HVMEM_ASSERT_LEVEL)
-        target_compile_definitions(${target} PRIVATE HVMEM_ASSERT_LEVEL=${HVMEM_ASSERT_LEVEL})
+    if(HVMEM_CHECK_LEVEL)
+        target_compile_definitions(${target} PRIVATE HVMEM_CHECK_LEVEL=${HVMEM_CHECK_LEVEL})
     endif()
     target_link_libraries(${target} PUBLIC hvmem_headers)
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)

@@ -9,7 +9,7 @@ option(HVMEM_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(HVMEM_FUZZ "Build the libFuzzer targets (needs clang)" OFF)
 option(HVMEM_WERROR "Treat warnings as errors" OFF)
 option(HVMEM_TEST_POINTS "Compile pauses and faults into the copy of the core that tests link" ON)
-set(HVMEM_ASSERT_LEVEL "" CACHE STRING "Internal checks: 1, 2 or 3 (empty: the library's default)")
+set(HVMEM_CHECK_LEVEL "" CACHE STRING "Internal checks: 1, 2 or 3 (empty: the library's default)")
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES AND PROJECT_IS_TOP_LEVEL)
     set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
