@@ -9,7 +9,7 @@ set(HVMEM_METAL_DIR "${CMAKE_BINARY_DIR}/metal")
 
 set(HVMEM_METAL_FLAGS
     -ffreestanding -fno-pic -fno-pie -fno-stack-protector -fno-asynchronous-unwind-tables
-    -fno-omit-frame-pointer -fno-tree-loop-distribute-patterns -O2 -g -Wall -Wextra -Wshadow -Wundef
+    -fno-omit-frame-pointer -O2 -g -Wall -Wextra -Wshadow -Wundef
     -Wmissing-prototypes -Wvla "-I${PROJECT_SOURCE_DIR}/include" "-I${PROJECT_SOURCE_DIR}")
 set(HVMEM_METAL_FLAGS_x86 -mno-red-zone -mgeneral-regs-only -fcf-protection=none)
 set(HVMEM_METAL_FLAGS_arm64 -mgeneral-regs-only -mstrict-align -mno-outline-atomics)
@@ -39,11 +39,13 @@ function(hvmem_metal_compiler arch)
     endif()
     if(kind STREQUAL "GNU")
         set(link -Wl,--no-warn-rwx-segments)
+        set(flags -fno-tree-loop-distribute-patterns) # clang does without by -ffreestanding
     else()
         set(link -fuse-ld=lld)
     endif()
     set(HVMEM_METAL_CC_${arch} "${command}" PARENT_SCOPE)
     set(HVMEM_METAL_LINK_${arch} "${link}" PARENT_SCOPE)
+    set(HVMEM_METAL_FLAGS_${arch} ${HVMEM_METAL_FLAGS_${arch}} ${flags} PARENT_SCOPE)
 endfunction()
 
 # Adds a command that compiles one source; the object's name is returned in `object`.

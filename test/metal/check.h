@@ -22,10 +22,14 @@ static inline int check_one(int holds, const char *what, const char *file, int l
     return holds;
 }
 
+static inline int check_equal(uint64_t a, uint64_t b, const char *what, const char *file, int line)
+{
+    return check_one(a == b, what, file, line, a, b);
+}
+
 #define CHECK(condition) check_one((condition) ? 1 : 0, #condition, __FILE__, __LINE__, 0, 0)
 #define CHECK_EQUAL(a, b)                                                                          \
-    check_one((uint64_t)(a) == (uint64_t)(b), #a " == " #b, __FILE__, __LINE__, (uint64_t)(a),     \
-              (uint64_t)(b))
+    check_equal((uint64_t)(a), (uint64_t)(b), #a " == " #b, __FILE__, __LINE__)
 
 /* The program's result. */
 static inline int check_result(void)
