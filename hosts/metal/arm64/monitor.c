@@ -254,16 +254,21 @@ static int record_exit(void *context, struct metal_vcpu *v, const struct metal_g
     return 0;
 }
 
+int64_t metal_monitor_record_vcpu(struct metal_vcpu *v, struct metal_monitor_op *log, uint32_t max)
+{
+    struct recording r = {log, max, 0};
+    int rc;
+
+    v->hcr |= METAL_HCR_RECORD;
+    rc = metal_guest_call(v, record_exit, &r);
+    return rc == METAL_OK ? (int64_t)r.count : rc;
+}
+
 int64_t metal_monitor_record(metal_call_fn fn, void *arg, struct metal_monitor_op *log,
                              uint32_t max)
 {
     struct metal_vcpu v;
-    struct recording r = {log, max, 0};
-    int rc = metal_guest_init(&v, fn, arg, metal_guest_stack());
+    const int rc = metal_guest_init(&v, fn, arg, metal_guest_stack());
 
-    if (rc != METAL_OK)
-        return rc;
-    v.hcr = METAL_HCR_RECORD;
-    rc = metal_guest_call(&v, record_exit, &r);
-    return rc == METAL_OK ? (int64_t)r.count : rc;
+    return rc == METAL_OK ? metal_monitor_record_vcpu(&v, log, max) : rc;
 }

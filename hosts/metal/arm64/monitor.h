@@ -79,6 +79,8 @@ struct metal_guest_exit {
 #define METAL_HCR_SWIO (1ull << 1)
 #define METAL_HCR_IMO  (1ull << 4) /* always on: IRQs are the host's */
 #define METAL_HCR_TWI  (1ull << 13)
+#define METAL_HCR_TWE  (1ull << 14)
+#define METAL_HCR_TSC  (1ull << 19) /* SMC */
 #define METAL_HCR_TSW  (1ull << 22) /* DC by set/way */
 #define METAL_HCR_TPC  (1ull << 23) /* DC by address to the point of coherency */
 #define METAL_HCR_TPU  (1ull << 24) /* IC, DC CVAU */
@@ -131,9 +133,15 @@ struct metal_monitor_op {
     uint64_t pc;
 };
 
-/* Result: operations executed, which may exceed max (the log keeps the first max); error < 0. */
+/*
+ * Runs fn(arg) with stage 2 off. Result: operations executed, which may exceed max (the log keeps the
+ * first max); error < 0 (as metal_guest_call).
+ */
 int64_t metal_monitor_record(metal_call_fn fn, void *arg, struct metal_monitor_op *log,
                              uint32_t max);
+
+/* The same for a vCPU that was made by metal_guest_init and, for example, given stage-2 tables. */
+int64_t metal_monitor_record_vcpu(struct metal_vcpu *v, struct metal_monitor_op *log, uint32_t max);
 
 /* Executes a TLBI, DC or IC by its encoding at EL2. METAL_E_INVAL: not one of these. */
 int metal_monitor_execute(const struct metal_sysop *op, int has_operand, uint64_t operand);

@@ -86,13 +86,14 @@ const struct metal_boot *metal_boot_info(void);
 /*
  * An image holds several programs; the first word of the command line names the one that runs (none:
  * "selftest"). The program's return value is the exit code, 0 = pass. Place METAL_PROGRAM at the
- * start of a line: the build registers one test per program by it.
+ * start of a line: the build registers one test per program by it. Labels of that test may follow the
+ * function: "slow" leaves it out of test/quick.
  */
 struct metal_program {
     const char *name;
     int (*run)(void);
 };
-#define METAL_PROGRAM(ident, function)                                                             \
+#define METAL_PROGRAM(ident, function, ...)                                                        \
     __attribute__((used, section(".metal_programs"),                                               \
                    aligned(8))) static const struct metal_program metal_program_##ident = {        \
         #ident, function}
