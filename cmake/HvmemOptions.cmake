@@ -3,7 +3,8 @@
 include(GNUInstallDirs)
 
 option(HVMEM_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
-option(HVMEM_HOSTS "Build the hosts found under hosts/" ${PROJECT_IS_TOP_LEVEL})
+option(HVMEM_HOSTS "Build the user-space host, hosts/linux" ${PROJECT_IS_TOP_LEVEL})
+option(HVMEM_METAL "Build the bare-metal images, hosts/metal" ${HVMEM_HOSTS})
 option(HVMEM_BENCH "Build the benchmarks" OFF)
 option(HVMEM_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(HVMEM_FUZZ "Build the libFuzzer targets (needs clang)" OFF)
