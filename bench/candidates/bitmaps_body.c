@@ -4,6 +4,6 @@
 
 #define BODY_IDENTIFIER bench_bitmaps
 #define BODY_NAME       "bitmaps"
-#define CAND_ALLOC      cand_alloc
-#define CAND_FREE       cand_free
+#define BODY_ALLOC      cand_alloc
+#define BODY_FREE       cand_free
 #include "candidate_body.h"

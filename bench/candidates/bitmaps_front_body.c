@@ -4,6 +4,6 @@
 
 #define BODY_IDENTIFIER bench_bitmaps_front
 #define BODY_NAME       "bitmaps, cached"
-#define CAND_ALLOC      front_alloc
-#define CAND_FREE       front_free
+#define BODY_ALLOC      front_alloc
+#define BODY_FREE       front_free
 #include "candidate_body.h"

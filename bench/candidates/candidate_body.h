@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A candidate behind the benchmark loops. The including file includes its set first and defines
- * BODY_IDENTIFIER, BODY_NAME, CAND_ALLOC and CAND_FREE (bare or through the cache).
+ * BODY_IDENTIFIER, BODY_NAME, BODY_ALLOC and BODY_FREE (bare or through the cache).
  */
 #include "heap.h"
 
 static inline int op_alloc(struct bench_pool *pool, hvmem_u32 order, hvmem_u64 *frame)
 {
     uint64_t got = 0;
-    int status = CAND_ALLOC(pool->state, order, &got);
+    int status = BODY_ALLOC(pool->state, order, &got);
 
     *frame = got;
     return status;
@@ -16,7 +16,7 @@ static inline int op_alloc(struct bench_pool *pool, hvmem_u32 order, hvmem_u64 *
 
 static inline int op_free(struct bench_pool *pool, hvmem_u64 frame, hvmem_u32 order)
 {
-    return CAND_FREE(pool->state, frame, order);
+    return BODY_FREE(pool->state, frame, order);
 }
 
 #include "bench/bodies/ops.h"

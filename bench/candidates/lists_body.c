@@ -4,6 +4,6 @@
 
 #define BODY_IDENTIFIER bench_lists
 #define BODY_NAME       "index lists"
-#define CAND_ALLOC      cand_alloc
-#define CAND_FREE       cand_free
+#define BODY_ALLOC      cand_alloc
+#define BODY_FREE       cand_free
 #include "candidate_body.h"

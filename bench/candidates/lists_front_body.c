@@ -4,6 +4,6 @@
 
 #define BODY_IDENTIFIER bench_lists_front
 #define BODY_NAME       "index lists, cached"
-#define CAND_ALLOC      front_alloc
-#define CAND_FREE       front_free
+#define BODY_ALLOC      front_alloc
+#define BODY_FREE       front_free
 #include "candidate_body.h"

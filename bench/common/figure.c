@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The list of figures of a program, and its main(); see figure.h. */
+/* The list of figures of a program and what they print beside their values; see figure.h. */
 #include "figure.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +18,11 @@ void figure_register(struct figure *figure)
         link = &(*link)->next;
     figure->next = *link;
     *link = figure;
+}
+
+const struct figure *figure_first(void)
+{
+    return first_figure;
 }
 
 void figure_comment(const char *format, ...)
@@ -42,49 +46,4 @@ void figure_fail(const char *format, ...)
     fprintf(stderr, "\n");
     va_end(arguments);
     exit(1);
-}
-
-static void print_figure(const struct figure *figure)
-{
-    double value = figure->measure();
-
-    if (isnan(value))
-        figure_fail("%s: no round counted", figure->name);
-    if (value == floor(value) && fabs(value) < 1e15)
-        printf("%s %.0f %s\n", figure->name, value, figure->unit);
-    else
-        printf("%s %.*f %s\n", figure->name, fabs(value) < 10 ? 3 : 1, value, figure->unit);
-}
-
-static const struct figure *find_figure(const char *name)
-{
-    const struct figure *figure = first_figure;
-
-    while (figure != NULL && strcmp(figure->name, name) != 0)
-        figure = figure->next;
-    return figure;
-}
-
-int main(int argc, char **argv)
-{
-    const struct figure *figure;
-    int i;
-
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    if (argc == 2 && strcmp(argv[1], "--list") == 0) {
-        for (figure = first_figure; figure != NULL; figure = figure->next)
-            printf("%s\t%s\t%s\n", figure->name, figure->unit, figure->meaning);
-        return 0;
-    }
-    for (i = 1; i < argc; i++) {
-        figure = find_figure(argv[i]);
-        if (figure == NULL)
-            figure_fail("%s: no such name; --list prints them", argv[i]);
-        print_figure(figure);
-    }
-    if (argc == 1) {
-        for (figure = first_figure; figure != NULL; figure = figure->next)
-            print_figure(figure);
-    }
-    return 0;
 }

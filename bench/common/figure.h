@@ -9,7 +9,7 @@
  *         return measured;
  *     }
  *
- * The program's main() is in figure.c: `--list` prints NAME, UNIT and meaning between tabs; names as
+ * The program's main() is in figure_main.c: `--list` prints NAME, UNIT and meaning between tabs; names as
  * arguments print `NAME VALUE UNIT`, a line each; without arguments it prints all. That is the
  * protocol of every program or script that bench/figures asks.
  */
@@ -25,6 +25,8 @@ struct figure {
 };
 
 void figure_register(struct figure *figure);
+/* All figures of the program, sorted by name. */
+const struct figure *figure_first(void);
 
 #define FIGURE(identifier, name, unit, meaning)                                                    \
     static double identifier(void);                                                                \

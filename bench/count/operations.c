@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * bench-count-operations: instructions of single operations through the public interface, each in a
+ * state that is the same in every run. Sections are named KIND.OPERATION; a section is one operation,
+ * and the worst of its name is the figure. See bench/count/run.
+ */
+#include "bench/common/figure.h"
+#include "bench/common/pool.h"
+#include "bench/count/section.h"
+
+#include <hvmem/heap.h>
+
+#define FRAMES  ((hvmem_u64)1 << 20)
+#define LARGEST 18u
+#define REPEATS 4u
+
+static struct hvmem_heap *heap_of(struct bench_opened *opened)
+{
+    return opened->pool.state;
+}
+
+/* The pair is hot after the first; the sections after it count. */
+#define COUNT_PAIR(heap, order, name)                                                              \
+    do {                                                                                           \
+        hvmem_mfn pair_mfn = 0;                                                                    \
+        unsigned pair_round;                                                                       \
+        for (pair_round = 0; pair_round <= REPEATS; pair_round++) {                                \
+            hvmem_status taken, given;                                                             \
+            if (pair_round > 0)                                                                    \
+                section_begin();                                                                   \
+            taken = hvmem_alloc_order(heap, order, &pair_mfn);                                     \
+            given = hvmem_free(heap, pair_mfn, order);                                             \
+            if (pair_round > 0)                                                                    \
+                section_end(name);                                                                 \
+            FIGURE_REQUIRE(taken == HVMEM_OK && given == HVMEM_OK);                                \
+        }                                                                                          \
+    } while (0)
+
+/* Through the caches, as hosts use it. */
+static void cached_pairs(void)
+{
+    struct bench_opened opened;
+
+    bench_open(&opened, &bench_hvmem, FRAMES, 0);
+    COUNT_PAIR(heap_of(&opened), 0, "pair0");
+    COUNT_PAIR(heap_of(&opened), 9, "pair9");
+    COUNT_PAIR(heap_of(&opened), LARGEST, "pair18");
+    bench_close(&opened);
+}
+
+/*
+ * Past the caches. Order 0 pairs with and without the split down from, and merge up to, the largest
+ * order: with a spare frame free next to it the pair is the cheapest there is.
+ */
+static void bare_pairs(void)
+{
+    struct bench_opened opened;
+    hvmem_mfn even, odd;
+
+    bench_open(&opened, &bench_hvmem, FRAMES, BENCH_NO_CPU_CACHE);
+    COUNT_PAIR(heap_of(&opened), LARGEST, "bare.pair18");
+    COUNT_PAIR(heap_of(&opened), 0, "bare.pair0_split_merge");
+    FIGURE_REQUIRE(hvmem_alloc_order(heap_of(&opened), 0, &even) == HVMEM_OK);
+    FIGURE_REQUIRE(hvmem_alloc_order(heap_of(&opened), 0, &odd) == HVMEM_OK);
+    FIGURE_REQUIRE(hvmem_free(heap_of(&opened), odd, 0) == HVMEM_OK);
+    COUNT_PAIR(heap_of(&opened), 0, "bare.pair0");
+    bench_close(&opened);
+}
+
+/* The worst split and merge, apart: an allocation that splits an order-18 block, a free that ends in
+ * one. */
+static void worst_split_merge(void)
+{
+    struct bench_opened opened;
+    struct hvmem_heap *heap;
+    hvmem_mfn mfn = 0;
+    unsigned round;
+
+    bench_open(&opened, &bench_hvmem, FRAMES, BENCH_NO_CPU_CACHE);
+    heap = heap_of(&opened);
+    for (round = 0; round < REPEATS; round++) {
+        hvmem_status taken, given;
+
+        section_begin();
+        taken = hvmem_alloc_order(heap, 0, &mfn);
+        section_end("bare.alloc0_split");
+        section_begin();
+        given = hvmem_free(heap, mfn, 0);
+        section_end("bare.free0_merge");
+        FIGURE_REQUIRE(taken == HVMEM_OK && given == HVMEM_OK);
+    }
+    bench_close(&opened);
+}
+
+static void refusals(void)
+{
+    struct bench_opened opened;
+    hvmem_u64 frames[FRAMES >> LARGEST];
+    hvmem_mfn mfn;
+    hvmem_status status;
+
+    bench_open(&opened, &bench_hvmem, FRAMES, 0);
+    FIGURE_REQUIRE(bench_hvmem.fill(&opened.pool, LARGEST, frames, FRAMES >> LARGEST) == 0);
+    (void)hvmem_alloc_order(heap_of(&opened), 0, &mfn);
+    section_begin();
+    status = hvmem_alloc_order(heap_of(&opened), 0, &mfn);
+    section_end("refuse0");
+    FIGURE_REQUIRE(status == HVMEM_E_NOMEM);
+    section_begin();
+    status = hvmem_free(heap_of(&opened), frames[0] + 1, 0);
+    section_end("free_interior");
+    FIGURE_REQUIRE(status == HVMEM_E_INTERIOR);
+    FIGURE_REQUIRE(bench_hvmem.release(&opened.pool, LARGEST, frames, FRAMES >> LARGEST) == 0);
+    bench_close(&opened);
+}
+
+int main(void)
+{
+    unsigned i;
+
+    for (i = 0; i < REPEATS; i++)
+        section_empty();
+    cached_pairs();
+    bare_pairs();
+    worst_split_merge();
+    refusals();
+    return 0;
+}
