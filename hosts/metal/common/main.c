@@ -62,6 +62,10 @@ void metal__main(void)
             metal_printf("  %s\n", p->name);
         metal_exit(2);
     }
+    /* The counters of both architectures start at 0 with the machine: firmware's time is in it. */
+    metal_printf("metal: %s, started by %s, %llu ms after reset\n", program->name,
+                 metal__boot.protocol,
+                 (unsigned long long)(metal_cycles() / metal_cycles_per_ms()));
     result = program->run();
     metal_exit(result == 0 ? 0 : result > 0 && result < 46 ? (unsigned)result : 1);
 }
