@@ -62,8 +62,8 @@ static void check_boot(const struct metal_boot *b)
     CHECK(b->cpu_count <= metal_arg_u64("maxcpus", METAL_MAX_CPUS));
     CHECK(b->cpu_refused == 0 || b->cpu_count == metal_arg_u64("maxcpus", METAL_MAX_CPUS));
     CHECK_EQUAL(b->node_count, metal_arg_u64("nodes", 0));
-    /* Firmware keeps a little: at most 2 MiB of what there is. */
-    CHECK(ram > (metal_arg_u64("mem", 1) - 2) << 20);
+    /* Firmware keeps a little of what there is: 2 MiB, UEFI's runtime services 16. */
+    CHECK(ram > (metal_arg_u64("mem", 0) - (b->protocol[0] == 'u' ? 16 : 2)) << 20);
     CHECK(range_is_reserved(b, metal_maddr(print_boot)));
     CHECK(range_is_reserved(b, metal_maddr(b)));
 }

@@ -7,6 +7,7 @@
 
 #define ENTRIES_MAX 256u /* of a map; the rest is ignored and reported */
 #define MODULES_MAX 64u
+#define FROM_UEFI   0x49464555u /* start_info.reserved: made by efi/loader.c */
 
 /* start_info, version 1 (Xen public/arch-x86/hvm/start_info.h). */
 struct start_info {
@@ -73,7 +74,7 @@ uint64_t metal__pvh(uint64_t maddr)
     const struct pvh_entry *map;
     uint32_t count;
 
-    metal__boot.protocol = "pvh";
+    metal__boot.protocol = info->reserved == FROM_UEFI ? "uefi" : "pvh";
     metal__reserve(maddr, sizeof *info, "boot data");
     cmdline_at(info->cmdline);
     count = at_most(info->module_count, MODULES_MAX, "modules");
