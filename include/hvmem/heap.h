@@ -42,14 +42,16 @@ struct hvmem_domain;
 #define HVMEM_CONFIG_NO_CPU_CACHE 1u /* no per-CPU caches: every call goes to the node heaps */
 
 struct hvmem_config {
-    hvmem_u32 size;           /* sizeof(struct hvmem_config) */
-    hvmem_u32 flags;          /* HVMEM_CONFIG_* */
-    hvmem_u32 page_shift;     /* log2 bytes a frame: 12, 14 or 16 */
-    hvmem_u32 max_order;      /* largest block, 0 .. HVMEM_ORDER_LIMIT */
-    hvmem_u32 lock_regime;    /* HVMEM_LOCK_* */
-    hvmem_u32 max_cpus;       /* 1 .. HVMEM_CPU_LIMIT */
-    hvmem_u32 max_banks;      /* 1 .. 65535; a bank that crosses an arena border takes several */
-    hvmem_u32 max_domains;    /* 0 .. 65534; domain ids are 1 .. max_domains */
+    hvmem_u32 size;        /* sizeof(struct hvmem_config) */
+    hvmem_u32 flags;       /* HVMEM_CONFIG_* */
+    hvmem_u32 page_shift;  /* log2 bytes a frame: 12, 14 or 16 */
+    hvmem_u32 max_order;   /* largest block, 0 .. HVMEM_ORDER_LIMIT */
+    hvmem_u32 lock_regime; /* HVMEM_LOCK_* */
+    hvmem_u32 max_cpus;    /* 1 .. HVMEM_CPU_LIMIT */
+    hvmem_u32 max_banks;   /* 1 .. 65535; a bank that crosses an arena border takes several */
+    hvmem_u32 max_domains; /* 0 .. 65534; domain ids are 1 .. max_domains */
+    hvmem_u32 arena_order; /* log2 frames of a span that shares a lock; 0: 20; at most 32 */
+    hvmem_u32 reserved;
     hvmem_u32 owed_on_free;   /* HVMEM_OWES_* every frame of a domain owes when it is freed */
     hvmem_u32 distance_nodes; /* rows of `distance` */
     const hvmem_u8 *distance; /* row-major matrix as in ACPI SLIT; NULL: 10 local, 20 remote */
@@ -64,7 +66,7 @@ struct hvmem_config {
 HVMEM_BEGIN_DECLS
 
 /*
- * Fill in the defaults: page_shift 12, max_order 18, caller serialises, 1 CPU, 16 banks, 0 domains,
+ * Fill in the defaults: page_shift 12, max_order 18, caller serialises, 1 CPU, 64 banks, 0 domains,
  * owed_on_free TLB | ICACHE | DCACHE | SCRUB. distance and cpu_node are only read during init.
  */
 HVMEM_API void hvmem_config_default(struct hvmem_config *config);
@@ -294,6 +296,7 @@ struct hvmem_stats {
     hvmem_u64 allocated; /* owned by the host or a domain, reserved frames excluded */
     hvmem_u64 reserved;
     hvmem_u64 offline;
+    hvmem_u64 quarantined;
     hvmem_u64 claimed; /* outstanding claims */
     hvmem_u64 refused; /* calls refused for a mistake of the caller */
     hvmem_u64 flushes; /* whole flushes made because an allocation had to settle */

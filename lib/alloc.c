@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* alloc.c: hvmem_alloc() and its kin: from a request to a block whose debts are paid. */
+#include "claim.h"
+#include "domain.h"
+#include "free.h"
+#include "pcpu.h"
+#include "run.h"
+#include "settle.h"
+#include "take.h"
+#include "testpoint.h"
+
+#define KNOWN_FLAGS                                                                                \
+    (HVMEM_REQ_EXACT_NODE | HVMEM_REQ_NOFLUSH | HVMEM_REQ_NO_CACHE | HVMEM_REQ_NO_CLAIM |          \
+     HVMEM_REQ_DEFER_ALL)
+
+/* A checked request on its way. */
+struct ask {
+    const struct hvmem_request *req;
+    struct hvmem__window window;
+    struct hvmem__want want;
+    hvmem_u64 frames;
+    hvmem_u32 owner;
+    int cacheable;
+};
+
+/* ---- checking ------------------------------------------------------------------------------- */
+
+static hvmem_status check_size(const struct hvmem_heap *heap, const struct hvmem_request *req)
+{
+    if (req->size != sizeof *req)
+        return HVMEM_E_VERSION;
+    if (req->flags & ~KNOWN_FLAGS)
+        return HVMEM_E_ARG;
+    if (req->order > heap->max_order)
+        return HVMEM_E_ORDER;
+    if (req->count > (hvmem_u64)1 << heap->max_order)
+        return HVMEM_E_COUNT;
+    if (req->align > heap->max_order)
+        return HVMEM_E_ALIGN;
+    if ((req->count && req->order) || (!req->count && req->align))
+        return HVMEM_E_ARG;
+    return HVMEM_OK;
+}
+
+static hvmem_status check_place(const struct hvmem_heap *heap, const struct hvmem_request *req)
+{
+    hvmem_u64 with_memory = hvmem__load(&heap->node_mask);
+
+    if (req->hi && req->hi <= req->lo)
+        return HVMEM_E_RANGE;
+    if (req->lo >> (HVMEM_MADDR_BITS - heap->page_shift))
+        return HVMEM_E_RANGE;
+    if (req->colour_mask && (req->order || req->count))
+        return HVMEM_E_ARG;
+    if ((req->colour & ~req->colour_mask) || req->colour_shift > 51 ||
+        (req->colour_shift && req->colour_mask >> (64 - req->colour_shift)))
+        return HVMEM_E_ARG;
+    if (req->node != HVMEM_NODE_ANY && req->node >= HVMEM_NODE_LIMIT)
+        return HVMEM_E_NODE;
+    if (req->flags & HVMEM_REQ_EXACT_NODE &&
+        (req->node == HVMEM_NODE_ANY || !(with_memory >> req->node & 1)))
+        return HVMEM_E_NODE;
+    if (req->node_mask && !(req->node_mask & with_memory))
+        return HVMEM_E_NODE;
+    return HVMEM_OK;
+}
+
+static hvmem_status check_domain(const struct hvmem_heap *heap, const struct hvmem_domain *domain)
+{
+    if (!domain)
+        return HVMEM_OK;
+    return domain->heap == heap && hvmem__domain_of(heap, domain->id) == domain ? HVMEM_OK
+                                                                                : HVMEM_E_DOMAIN;
+}
+
+/* ---- where ---------------------------------------------------------------------------------- */
+
+static hvmem_node own_node(const struct hvmem_heap *heap)
+{
+    hvmem_cpu cpu = heap->host.smp ? hvmem__this_cpu(&heap->host) : 0;
+
+    HVMEM__ASSERT(&heap->host, cpu < heap->max_cpus);
+    return heap->cpu_node[cpu];
+}
+
+/* The next node of a domain's mask, in turn. mask must not be 0. */
+static hvmem_node in_turn(struct hvmem_domain *domain, hvmem_u64 mask)
+{
+    hvmem_u32 turn = domain->heap->host.smp ? __atomic_fetch_add(&domain->turn, 1, __ATOMIC_RELAXED)
+                                            : domain->turn++;
+    hvmem_u32 skip;
+
+    for (skip = turn % (hvmem_u32)hvmem__weight(mask); skip; skip--)
+        mask &= mask - 1;
+    return hvmem__lowest(mask);
+}
+
+static void place(struct hvmem_heap *heap, struct ask *ask)
+{
+    const struct hvmem_request *req = ask->req;
+    struct hvmem__want *want = &ask->want;
+    hvmem_u64 nodes = hvmem__load(&heap->node_mask);
+
+    if (req->node_mask)
+        nodes &= req->node_mask;
+    if (req->domain && req->domain->node_mask & nodes)
+        nodes &= req->domain->node_mask;
+    if (req->flags & HVMEM_REQ_EXACT_NODE)
+        nodes &= (hvmem_u64)1 << req->node;
+    want->node_mask = nodes;
+    if (req->node != HVMEM_NODE_ANY)
+        want->node = req->node;
+    else if (req->domain && req->domain->node_mask && nodes)
+        want->node = in_turn(req->domain, nodes);
+    else
+        want->node = own_node(heap);
+    ask->window.lo = req->lo;
+    ask->window.hi = req->hi ? req->hi : ~(hvmem_mfn)0;
+    ask->window.colour_shift = req->colour_shift;
+    ask->window.colour_mask = req->colour_mask;
+    ask->window.colour = req->colour;
+    if (req->lo || req->hi || req->colour_mask)
+        want->window = &ask->window;
+}
+
+/* Fill in what the parts below need. */
+static void prepare(struct hvmem_heap *heap, const struct hvmem_request *req, struct ask *ask)
+{
+    struct hvmem__want *want = &ask->want;
+
+    memset(ask, 0, sizeof *ask);
+    ask->req = req;
+    ask->owner = req->domain ? req->domain->id : 0;
+    want->order = req->order;
+    if (req->count) {
+        want->order = hvmem__order_for(req->count);
+        if (want->order < req->align)
+            want->order = req->align;
+        if ((hvmem_u64)1 << want->order != req->count)
+            want->count = req->count;
+    }
+    ask->frames = req->count ? req->count : (hvmem_u64)1 << req->order;
+    want->keep = hvmem__rec_make(0, HVMEM_BLOCK_ALLOCATED, ask->owner);
+    want->domain = req->flags & HVMEM_REQ_NO_CLAIM ? HVMEM_NULL : req->domain;
+    place(heap, ask);
+    ask->cacheable = !want->window && !req->count && !req->node_mask &&
+                     !(req->flags & (HVMEM_REQ_NO_CACHE | HVMEM_REQ_NOFLUSH)) &&
+                     !(req->domain && req->domain->node_mask);
+}
+
+/* ---- taking --------------------------------------------------------------------------------- */
+
+/* From this CPU's cache. E_UNSUPPORTED: not a case for the cache. */
+static hvmem_status from_cache(struct hvmem_heap *heap, struct ask *ask, hvmem_mfn *mfn,
+                               hvmem_u32 *owed)
+{
+    hvmem_status status = HVMEM_E_UNSUPPORTED;
+    struct hvmem__section s;
+
+    if (!ask->cacheable)
+        return status;
+    hvmem__section_enter(heap, &s);
+    if (hvmem__mag_of(heap, s.pc, ask->want.order) &&
+        hvmem__nearest(heap, ask->want.node, ask->want.node_mask) == hvmem__pcpu_node(heap, s.pc)) {
+        hvmem__record *record;
+
+        if (hvmem__pcpu_take(heap, s.pc, ask->want.order, ask->want.domain, mfn, &record,
+                             &status)) {
+            hvmem__record r = hvmem__load(record);
+            hvmem__record to =
+                hvmem__rec_with_owner(hvmem__rec_with_state(r, HVMEM_BLOCK_ALLOCATED), ask->owner);
+
+            *owed = hvmem__rec_owed(r);
+            if (!*owed && !ask->owner)
+                to = hvmem__rec_with_bias(to, s.pc->token);
+            hvmem__store(record, to);
+            status = HVMEM_OK;
+        }
+    }
+    hvmem__section_leave(heap, &s);
+    return status;
+}
+
+/* From the arenas: one block, or a run that may lie over several. */
+static hvmem_status from_arenas(struct hvmem_heap *heap, struct ask *ask, hvmem_mfn *mfn,
+                                hvmem_u32 *owed)
+{
+    hvmem__record record = 0;
+    hvmem_status status;
+
+    if (!ask->want.node_mask)
+        return HVMEM_E_NOMEM;
+    status = hvmem__take(heap, &ask->want, mfn, &record);
+    *owed = hvmem__rec_owed(record);
+    if (status == HVMEM_E_NOMEM && ask->req->count) {
+        status = hvmem__run_search(heap, &ask->want, ask->req->count, ask->req->align, mfn);
+        *owed = HVMEM_OWES_ANY; /* of several blocks: told one by one when they are settled */
+    }
+    return status;
+}
+
+/* With NOFLUSH blocks that owe no flush are looked for first. */
+static hvmem_status take_any(struct hvmem_heap *heap, struct ask *ask, hvmem_mfn *mfn,
+                             hvmem_u32 *owed)
+{
+    hvmem_u32 late = HVMEM_OWES_TLB & ~hvmem__deferred_by(ask->req->flags);
+    struct hvmem__window *window = ask->want.window;
+    hvmem_status status = from_cache(heap, ask, mfn, owed);
+
+    if (!status)
+        return status;
+    if (ask->req->flags & HVMEM_REQ_NOFLUSH && late) {
+        ask->window.avoid = HVMEM_OWES_TLB;
+        ask->want.window = &ask->window;
+        status = from_arenas(heap, ask, mfn, owed);
+        ask->window.avoid = 0;
+        ask->want.window = window;
+        if (status != HVMEM_E_NOMEM)
+            return status;
+    }
+    return from_arenas(heap, ask, mfn, owed);
+}
+
+/* Taking fails only after every cache was emptied. */
+static hvmem_status take_drained(struct hvmem_heap *heap, struct ask *ask, hvmem_mfn *mfn,
+                                 hvmem_u32 *owed)
+{
+    hvmem_status status = take_any(heap, ask, mfn, owed);
+
+    if (!status || !hvmem__pcpu_any(heap))
+        return status;
+    hvmem__pcpu_drain_all(heap);
+    return take_any(heap, ask, mfn, owed);
+}
+
+/* ---- paying --------------------------------------------------------------------------------- */
+
+/* Pay what the frames owe and the request does not defer; on an error they go back. */
+static hvmem_status settle(struct hvmem_heap *heap, const struct ask *ask, hvmem_mfn mfn,
+                           hvmem_u32 owed)
+{
+    hvmem_u32 due = owed & ~hvmem__deferred_by(ask->req->flags);
+    hvmem_status status = HVMEM_OK;
+    hvmem_mfn at;
+
+    if (due & HVMEM_OWES_TLB && ask->req->flags & HVMEM_REQ_NOFLUSH)
+        status = hvmem__owes(heap, mfn, ask->frames, HVMEM_OWES_TLB) ? HVMEM_E_WOULD_FLUSH : 0;
+    if (!status && due)
+        status = HVMEM_TEST_POINT("settle") ? HVMEM_E_HOST
+                                            : hvmem__settle_range(heap, mfn, ask->frames, due, &at);
+    if (status)
+        hvmem__run_free(heap, mfn, ask->frames, 0, &at);
+    return status;
+}
+
+/*
+ * Take, then settle. Debts of a domain's frames are counted as deferred until they are paid
+ * (domain.h); a request that defers counts all its frames beforehand, so that start sees it.
+ */
+static hvmem_status take_and_settle(struct hvmem_heap *heap, struct ask *ask, hvmem_mfn *mfn)
+{
+    struct hvmem_domain *domain = ask->req->domain;
+    hvmem_u64 counted = ask->req->flags & HVMEM_REQ_DEFER_ALL ? ask->frames : 0;
+    hvmem_status status = counted ? hvmem__domain_may_defer(domain, counted) : HVMEM_OK;
+    hvmem_u32 owed = 0;
+    hvmem_mfn got = 0;
+
+    if (status)
+        return status;
+    status = take_drained(heap, ask, &got, &owed);
+    if (domain && (counted || owed)) {
+        hvmem_u64 owing = status || !owed ? 0 : hvmem__owing(heap, got, ask->frames);
+
+        if (owing > counted)
+            hvmem__domain_hold(domain, owing - counted);
+        else
+            hvmem__domain_settled(domain, counted - owing);
+    }
+    if (!status)
+        *mfn = got;
+    return status || !owed ? status : settle(heap, ask, got, owed);
+}
+
+static hvmem_status allocate(struct hvmem_heap *heap, struct ask *ask, hvmem_mfn *mfn)
+{
+    struct hvmem_domain *domain = ask->req->domain;
+    hvmem_status status = hvmem__domain_charge(domain, ask->frames);
+    hvmem_mfn got = HVMEM__NO_MFN;
+
+    if (status)
+        return status;
+    status = take_and_settle(heap, ask, &got);
+    if (status && got == HVMEM__NO_MFN) /* what was taken and given back is off the account */
+        hvmem__domain_uncharge(domain, ask->frames);
+    if (!status)
+        *mfn = got;
+    return status;
+}
+
+/* ---- public --------------------------------------------------------------------------------- */
+
+hvmem_status hvmem_alloc(struct hvmem_heap *heap, const struct hvmem_request *request,
+                         hvmem_mfn *mfn)
+{
+    hvmem_status status = request && mfn ? check_size(heap, request) : HVMEM_E_ARG;
+    struct ask ask;
+
+    if (!status)
+        status = check_place(heap, request);
+    if (!status)
+        status = check_domain(heap, request->domain);
+    if (!status) {
+        prepare(heap, request, &ask);
+        status = allocate(heap, &ask, mfn);
+        hvmem__watch(heap);
+    }
+    return status ? hvmem__refuse(heap, status, 0, request ? request->order : 0, 0) : HVMEM_OK;
+}
+
+/* A plain block of the host's, the long way. */
+static HVMEM_NOINLINE hvmem_status alloc_slow(struct hvmem_heap *heap, hvmem_order order,
+                                              hvmem_mfn *mfn)
+{
+    struct hvmem_request request;
+
+    memset(&request, 0, sizeof request);
+    request.size = sizeof request;
+    request.order = order;
+    request.node = HVMEM_NODE_ANY;
+    return hvmem_alloc(heap, &request, mfn);
+}
+
+/* From this CPU's cache without a locked instruction, if a debt-free block is there. */
+static inline int alloc_fast(struct hvmem_heap *heap, hvmem_order order, hvmem_mfn *mfn)
+{
+    struct hvmem__section s;
+    struct hvmem__mag *mag;
+    struct hvmem__bank *b;
+    int done = 0;
+
+    hvmem__section_enter(heap, &s);
+    mag = order ? &s.pc->mag[1] : &s.pc->mag[0];
+    b = s.pc->hint;
+    if (hvmem__likely(!s.gated && b && mag->count)) {
+        hvmem_mfn taken = mag->slot[mag->count - 1];
+
+        if (hvmem__likely(hvmem__bank_holds(b, taken))) {
+            hvmem__record *record = hvmem__record_at(b, taken);
+
+            if (hvmem__likely(hvmem__load(record) == mag->cached)) {
+                hvmem__store(record, mag->given);
+                hvmem__store(&mag->count, mag->count - 1);
+                *mfn = taken;
+                done = 1;
+            }
+        }
+    }
+    hvmem__section_leave(heap, &s);
+    return done;
+}
+
+hvmem_status hvmem_alloc_order(struct hvmem_heap *heap, hvmem_order order, hvmem_mfn *mfn)
+{
+    if ((order == 0 || order == HVMEM__MAG_ORDER1) && hvmem__likely(mfn != HVMEM_NULL) &&
+        hvmem__likely(alloc_fast(heap, order, mfn)))
+        return HVMEM_OK;
+    return alloc_slow(heap, order, mfn);
+}
+
+hvmem_status hvmem_alloc_bulk(struct hvmem_heap *heap, const struct hvmem_request *request,
+                              hvmem_mfn *frames, hvmem_u32 n, hvmem_u32 *got)
+{
+    hvmem_status status = HVMEM_OK;
+
+    if (!got || (n && !frames) || !request)
+        return hvmem__refuse(heap, HVMEM_E_ARG, 0, HVMEM_ORDER_ANY, n);
+    for (*got = 0; *got < n; (*got)++) {
+        status = hvmem_alloc(heap, request, &frames[*got]);
+        if (status)
+            break;
+    }
+    return status;
+}

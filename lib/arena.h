@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * arena.h: the free blocks of one arena: take, give, split and merge. Mechanism only: who may have
+ * a block, and what becomes of its debts, is decided by the callers.
+ *
+ * INVARIANTS, under the arena's lock:
+ *  - A free block of order k with first frame h is bit (h >> k) - (base >> k) of free[k] in the bank
+ *    that holds h. No two free buddies below max_order exist (maximal merging). Blocks may reach
+ *    into the next bank of the arena where two banks touch.
+ *  - free_blocks, orders and free_frames of a bank equal its sets.
+ *  - A block outside the free sets has its head bit set (or is on its way between two states in the
+ *    hands of the CPU that holds the lock).
+ * Every operation costs O(max_order) and writes one record a level.
+ *
+ * Every function here: the arena's lock is held (asserted in debug builds).
+ */
+#ifndef HVMEM_LIB_ARENA_H
+#define HVMEM_LIB_ARENA_H
+
+#include "bank.h"
+
+/*
+ * Where a block may lie: [lo, hi); debts it must not have; for order 0 the colour of the frame.
+ * A search looks at HVMEM__SEARCH_STEPS blocks of a set at most. If that cut it short, `cut` is set
+ * to a frame such that every block below it was looked at: search again from there.
+ */
+struct hvmem__window {
+    hvmem_mfn lo;
+    hvmem_mfn hi;
+    hvmem_u32 avoid; /* HVMEM_OWES_*: skip blocks owing any of these */
+    hvmem_u32 colour_shift;
+    hvmem_u64 colour_mask; /* 0: any colour */
+    hvmem_u64 colour;
+    hvmem_mfn cut; /* out; HVMEM__NOT_CUT if the search was complete */
+};
+#define HVMEM__SEARCH_STEPS 64u
+#define HVMEM__NOT_CUT      (~(hvmem_u64)0)
+
+/* The bank of the arena that holds mfn, or NULL; `near` is tried first. */
+struct hvmem__bank *hvmem__arena_bank(struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                                      struct hvmem__bank *near, hvmem_mfn mfn);
+
+/*
+ * Give a block back: merge it with its buddies and enter it. `record` carries its order and debts;
+ * state, owner and bias are dropped. The head bit must be clear already.
+ */
+void hvmem__arena_give(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
+                       hvmem_mfn mfn, hvmem__record record);
+
+/*
+ * Take the smallest free block of at least `order`, lowest address first, split to `order`.
+ * Returns 1 and the block with its debts (a free record), 0 if there is none. The caller sets the
+ * head bit and the record. window NULL: anywhere.
+ */
+int hvmem__arena_take(struct hvmem_heap *heap, struct hvmem__arena *arena, hvmem_u32 order,
+                      struct hvmem__window *window, hvmem_mfn *mfn, hvmem__record *record);
+
+/* Order of the arena's smallest free block; above max_order if there is none. */
+hvmem_u32 hvmem__arena_smallest(struct hvmem_heap *heap, const struct hvmem__arena *arena);
+
+/* The free block that holds mfn: its head and order; 0 if mfn is not free. */
+int hvmem__arena_find(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
+                      hvmem_mfn mfn, hvmem_mfn *head, hvmem_u32 *order);
+
+/*
+ * Take the block [mfn, mfn + 2^order) out of the free block at head of head_order that holds it.
+ * Returns its debts as a free record.
+ */
+hvmem__record hvmem__arena_carve(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                                 struct hvmem__bank *b, hvmem_mfn head, hvmem_u32 head_order,
+                                 hvmem_mfn mfn, hvmem_u32 order);
+
+/* Records of the two halves of a block that is split: debts inherited, dirt told apart. */
+void hvmem__split_record(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
+                         hvmem_mfn mfn, hvmem__record whole, hvmem__record *left,
+                         hvmem__record *right);
+
+/* Enter a block that is not free: set its head bit and record. */
+void hvmem__arena_mark(struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record);
+
+/* The block outside the free sets that holds mfn: its head; 0 if there is none. */
+int hvmem__arena_block(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
+                       hvmem_mfn mfn, hvmem_mfn *head, struct hvmem__bank **head_bank);
+
+/* The arena has no free block of this order or above: tell its node. */
+void hvmem__arena_exhausted(struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                            hvmem_u32 order);
+
+#endif

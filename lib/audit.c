@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* audit.c: hvmem_audit(): a walk over every block that trusts nothing. */
+#include "audit.h"
+
+#include "free.h"
+#include "pcpu.h"
+
+/* ---- one block ------------------------------------------------------------------------------ */
+
+/* How many descriptions of a block at or over mfn there are must be exactly one. */
+static hvmem_u32 free_orders_at(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                                struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 *order)
+{
+    hvmem_u32 k, n = 0;
+
+    for (k = 0; k <= heap->max_order; k++) {
+        hvmem_mfn h = mfn >> k << k;
+        struct hvmem__bank *hb = hvmem__arena_bank(heap, arena, b, h);
+
+        if (hb && hvmem__bits_test(&hb->free[k], hvmem__block_index(hb, h, k))) {
+            *order = k;
+            n++;
+        }
+    }
+    return n;
+}
+
+static int is_free_block(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
+                         hvmem_mfn mfn, hvmem_u32 k)
+{
+    struct hvmem__bank *hb = hvmem__arena_bank(heap, arena, b, mfn);
+
+    (void)heap;
+    return hb && hvmem__bits_test(&hb->free[k], hvmem__block_index(hb, mfn, k));
+}
+
+/* Whether all frames of a block belong to banks of the arena. */
+static int inside(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
+                  hvmem_mfn mfn, hvmem_u32 order)
+{
+    hvmem_mfn end = mfn + ((hvmem_u64)1 << order);
+
+    while (mfn < end) {
+        struct hvmem__bank *hb = hvmem__arena_bank(heap, arena, b, mfn);
+
+        if (!hb)
+            return 0;
+        mfn = hb->base + hb->frames;
+    }
+    return 1;
+}
+
+/* No other block may start inside [mfn + 1, mfn + 2^order). */
+static int starts_inside(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
+                         hvmem_mfn mfn, hvmem_u32 order)
+{
+    hvmem_mfn end = mfn + ((hvmem_u64)1 << order), at = mfn + 1;
+    hvmem_u32 k;
+
+    for (; at < end; at = b->base + b->frames) {
+        b = hvmem__arena_bank(heap, arena, b, at);
+        if (hvmem__bits_next(&b->head, at - b->base) < end - b->base)
+            return 1;
+        for (k = 0; k < order; k++) {
+            hvmem_u64 index =
+                hvmem__bits_next(&b->free[k], hvmem__block_index(b, at, k) +
+                                                  ((at & (((hvmem_u64)1 << k) - 1)) ? 1 : 0));
+
+            if (index != HVMEM__BITS_NONE && hvmem__block_mfn(b, index, k) < end)
+                return 1;
+        }
+    }
+    return 0;
+}
+
+/* Dirt of a MIXED free block's halves must itself be well formed: never two equal pure halves. */
+static int dirt_is_sound(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
+                         hvmem_mfn mfn, hvmem__record record)
+{
+    hvmem_u32 order = hvmem__rec_order(record);
+    hvmem__record node;
+    hvmem_mfn right;
+
+    if (hvmem__rec_dirt(record) != HVMEM__DIRT_MIXED)
+        return 1;
+    if (!order)
+        return 0;
+    right = mfn + ((hvmem_u64)1 << (order - 1));
+    b = hvmem__arena_bank(heap, arena, b, right);
+    node = hvmem__load(hvmem__record_at(b, right));
+    return !(node >> 4) && hvmem__node_left(node) <= HVMEM__DIRT_MIXED &&
+           hvmem__node_right(node) <= HVMEM__DIRT_MIXED &&
+           !(hvmem__node_left(node) == hvmem__node_right(node) &&
+             hvmem__node_left(node) != HVMEM__DIRT_MIXED);
+}
+
+static const char *check_free(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                              struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order)
+{
+    hvmem__record record = hvmem__load(hvmem__record_at(b, mfn));
+
+    if (hvmem__rec_order(record) != order || hvmem__rec_state(record) != HVMEM_BLOCK_FREE ||
+        hvmem__rec_owner(record))
+        return "record of a free block";
+    if (order < heap->max_order &&
+        is_free_block(heap, arena, b, mfn ^ (hvmem_u64)1 << order, order))
+        return "free buddies not merged";
+    return dirt_is_sound(heap, arena, b, mfn, record) ? HVMEM_NULL : "dirt of a mixed block";
+}
+
+static const char *check_used(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                              struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record,
+                              struct hvmem__found *found)
+{
+    hvmem_u64 frames = (hvmem_u64)1 << hvmem__rec_order(record);
+
+    if (hvmem__rec_owner(record) > heap->max_domains)
+        return "owner beyond the configured domains";
+    switch (hvmem__rec_state(record)) {
+    case HVMEM_BLOCK_FREE:
+        return "head of a block without state";
+    case HVMEM_BLOCK_RESERVED:
+        found->reserved += frames;
+        break;
+    case HVMEM_BLOCK_OFFLINE:
+        found->offline += frames;
+        break;
+    case HVMEM_BLOCK_QUARANTINE:
+        found->quarantined += frames;
+        break;
+    case HVMEM_BLOCK_CACHED:
+        found->cached += frames;
+        break;
+    default:
+        break;
+    }
+    return dirt_is_sound(heap, arena, b, mfn, record) ? HVMEM_NULL : "dirt of a mixed block";
+}
+
+/* The block that starts at mfn. Sets its order. */
+static const char *check_block(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                               struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 *order,
+                               struct hvmem__found *found)
+{
+    hvmem_u32 frees = free_orders_at(heap, arena, b, mfn, order);
+    const char *where;
+
+    if (hvmem__is_head(b, mfn)) {
+        hvmem__record record = hvmem__load(hvmem__record_at(b, mfn));
+
+        *order = hvmem__rec_order(record);
+        if (frees)
+            return "frame both free and in use";
+        if (*order > heap->max_order || (mfn & (((hvmem_u64)1 << *order) - 1)))
+            return "block misaligned or too large";
+        where = check_used(heap, arena, b, mfn, record, found);
+    } else {
+        if (!frees)
+            return "frame in no block";
+        if (frees > 1 || !is_free_block(heap, arena, b, mfn, *order))
+            return "free blocks overlap";
+        found->free_blocks[*order]++;
+        where = check_free(heap, arena, b, mfn, *order);
+    }
+    if (where)
+        return where;
+    if (!inside(heap, arena, b, mfn, *order))
+        return "block reaches outside its arena";
+    return starts_inside(heap, arena, b, mfn, *order) ? "block inside a block" : HVMEM_NULL;
+}
+
+/* ---- banks and counts ----------------------------------------------------------------------- */
+
+/* A block of an earlier bank may cover the first frames of this one. */
+static hvmem_mfn skip_covered(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                              struct hvmem__bank *b)
+{
+    struct hvmem__bank *hb;
+    hvmem_mfn head;
+    hvmem_u32 order;
+
+    if (hvmem__arena_find(heap, arena, b, b->base, &head, &order) && head < b->base)
+        return head + ((hvmem_u64)1 << order);
+    if (hvmem__arena_block(heap, arena, b, b->base, &head, &hb) && head < b->base)
+        return head + ((hvmem_u64)1 << hvmem__rec_order(hvmem__load(hvmem__record_at(hb, head))));
+    return b->base;
+}
+
+hvmem_status hvmem__audit_bank(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                               struct hvmem__bank *b, hvmem_mfn *at, hvmem_u32 steps,
+                               struct hvmem__found *found)
+{
+    if (*at <= b->base)
+        *at = skip_covered(heap, arena, b);
+    while (*at < b->base + b->frames) {
+        hvmem_u32 order = 0;
+
+        if (!steps--)
+            return HVMEM_AGAIN;
+        found->where = check_block(heap, arena, b, *at, &order, found);
+        if (found->where)
+            return HVMEM_E_CORRUPT;
+        *at += (hvmem_u64)1 << order;
+    }
+    return HVMEM_OK;
+}
+
+static const char *compare(struct hvmem_heap *heap, const struct hvmem__bank *b,
+                           const struct hvmem__found *found)
+{
+    hvmem_u64 frames = 0;
+    hvmem_u32 k;
+
+    for (k = 0; k <= heap->max_order; k++) {
+        frames += found->free_blocks[k] << k;
+        if (found->free_blocks[k] != b->free_blocks[k])
+            return "count of free blocks";
+        if (!found->free_blocks[k] != !(b->orders >> k & 1))
+            return "mask of orders";
+        if (found->free_blocks[k] &&
+            !(heap->node[b->node].may[k] >> heap->arena[b->arena].slot & 1))
+            return "node does not know of a free block";
+    }
+    if (frames != b->free_frames)
+        return "count of free frames";
+    if (found->reserved != b->reserved_frames || found->offline != b->offline_frames ||
+        found->quarantined != b->quarantine_frames)
+        return "count of frames out of use";
+    return HVMEM_NULL;
+}
+
+static hvmem_status audit_arena(struct hvmem_heap *heap, struct hvmem__arena *arena, hvmem_mfn *mfn,
+                                const char **where, hvmem_u64 *cached)
+{
+    hvmem_u64 state = hvmem__lock_arena(heap, arena);
+    hvmem_status status = HVMEM_OK;
+    hvmem_u32 number;
+
+    for (number = arena->first_bank; number != HVMEM__NO_BANK && !status;
+         number = heap->bank[number].next) {
+        struct hvmem__bank *b = &heap->bank[number];
+        struct hvmem__found found;
+
+        memset(&found, 0, sizeof found);
+        *mfn = b->base;
+        status = hvmem__audit_bank(heap, arena, b, mfn, ~(hvmem_u32)0, &found);
+        if (!status)
+            found.where = compare(heap, b, &found);
+        if (found.where) {
+            status = HVMEM_E_CORRUPT;
+            *where = found.where;
+        }
+        *cached += found.cached;
+    }
+    hvmem__unlock_arena(heap, arena, state);
+    return status;
+}
+
+hvmem_status hvmem_audit(struct hvmem_heap *heap, hvmem_mfn *mfn, const char **where)
+{
+    hvmem_u64 state, cached = 0;
+    hvmem_status status = HVMEM_OK;
+    hvmem_u32 i;
+
+    if (!mfn || !where)
+        return hvmem__refuse(heap, HVMEM_E_ARG, 0, HVMEM_ORDER_ANY, 0);
+    *where = "nothing";
+    state = hvmem__lock_admin(heap);
+    for (i = 0; i < heap->arenas && !status; i++)
+        status = audit_arena(heap, &heap->arena[i], mfn, where, &cached);
+    hvmem__unlock_admin(heap, state);
+    if (!status && cached != hvmem__pcpu_cached(heap, HVMEM_NODE_ANY)) {
+        status = HVMEM_E_CORRUPT;
+        *where = "count of cached frames";
+        *mfn = 0;
+    }
+    return status ? hvmem__refuse(heap, status, *mfn, HVMEM_ORDER_ANY, 0) : HVMEM_OK;
+}

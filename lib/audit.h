@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* audit.h: checking the invariants of frame tables. */
+#ifndef HVMEM_LIB_AUDIT_H
+#define HVMEM_LIB_AUDIT_H
+
+#include "arena.h"
+
+/*
+ * Check the frames [*at, end) of one bank, at most `steps` blocks; *at moves on. HVMEM_AGAIN: more
+ * to do. E_CORRUPT: *where says what is wrong at *at. found[] and the other counts are added up for
+ * the caller to compare. Arena lock held, or nobody else uses the bank.
+ */
+struct hvmem__found {
+    hvmem_u64 free_blocks[HVMEM_ORDER_LIMIT + 1];
+    hvmem_u64 reserved, offline, quarantined, cached;
+    const char *where;
+};
+hvmem_status hvmem__audit_bank(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                               struct hvmem__bank *b, hvmem_mfn *at, hvmem_u32 steps,
+                               struct hvmem__found *found);
+
+#endif

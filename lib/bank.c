@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* bank.c: table layout, the directory, and the public bank calls. */
+#include "bank.h"
+
+#include "arena.h"
+#include "pcpu.h"
+#include "run.h"
+
+#define MFN_LIMIT(heap) ((hvmem_u64)1 << (HVMEM_MADDR_BITS - (heap)->page_shift))
+
+hvmem_status hvmem__bank_check(struct hvmem_heap *heap, const struct hvmem_bank *bank)
+{
+    if (!bank)
+        return HVMEM_E_ARG;
+    if (bank->size != sizeof *bank)
+        return HVMEM_E_VERSION;
+    if (bank->flags & ~(HVMEM_BANK_HOTPLUG | HVMEM_BANK_DIRTY))
+        return HVMEM_E_ARG;
+    if (!bank->frames)
+        return HVMEM_E_COUNT;
+    if (bank->base >= MFN_LIMIT(heap) || bank->frames > MFN_LIMIT(heap) - bank->base)
+        return HVMEM_E_RANGE;
+    if (bank->node >= HVMEM_NODE_LIMIT)
+        return HVMEM_E_NODE;
+    return HVMEM_OK;
+}
+
+/* ---- layout -------------------------------------------------------------------------------- */
+
+hvmem_u64 hvmem__piece_frames(const struct hvmem_heap *heap, hvmem_mfn at, hvmem_mfn end)
+{
+    hvmem_mfn border = ((at >> heap->arena_order) + 1) << heap->arena_order;
+
+    return (end < border ? end : border) - at;
+}
+
+/* Blocks of order k that can start in [base, base + frames). */
+static hvmem_u64 block_count(hvmem_mfn base, hvmem_u64 frames, hvmem_u32 k)
+{
+    return ((base + frames - 1) >> k) - (base >> k) + 1;
+}
+
+hvmem_size hvmem__piece_bytes(const struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames)
+{
+    hvmem_u64 words = (sizeof(struct hvmem__table) + 7) / 8 + frames;
+    hvmem_u32 k;
+
+    words += hvmem__bits_words(frames);
+    for (k = 0; k <= heap->max_order; k++)
+        words += hvmem__bits_words(block_count(base, frames, k));
+    return (hvmem_size)hvmem__round_up(words * 8, HVMEM_LINE);
+}
+
+hvmem_u64 hvmem__table_checksum(const struct hvmem__table *table)
+{
+    hvmem_u64 word[4], sum = table->magic;
+    hvmem_u32 i;
+
+    word[0] = table->base;
+    word[1] = table->frames;
+    word[2] = (hvmem_u64)table->node << 32 | table->page_shift;
+    word[3] = table->max_order;
+    for (i = 0; i < 4; i++)
+        sum = (sum << 7 | sum >> 57) * 0x9e3779b97f4a7c15ull + word[i];
+    return sum;
+}
+
+void hvmem__bank_layout(struct hvmem_heap *heap, struct hvmem__bank *b, void *table, int fresh)
+{
+    hvmem_u64 *at = (hvmem_u64 *)table + (sizeof(struct hvmem__table) + 7) / 8;
+    hvmem_u32 k;
+
+    b->table = (struct hvmem__table *)table;
+    b->record = at;
+    at += b->frames;
+    hvmem__bits_init(&b->head, at, b->frames, fresh);
+    at += hvmem__bits_words(b->frames);
+    for (k = 0; k <= heap->max_order; k++) {
+        hvmem_u64 count = block_count(b->base, b->frames, k);
+
+        hvmem__bits_init(&b->free[k], at, count, fresh);
+        at += hvmem__bits_words(count);
+    }
+    if (!fresh)
+        return;
+    b->table->magic = HVMEM__TABLE_MAGIC;
+    b->table->base = b->base;
+    b->table->frames = b->frames;
+    b->table->node = b->node;
+    b->table->page_shift = heap->page_shift;
+    b->table->max_order = heap->max_order;
+    b->table->clean = 0;
+    b->table->clock = heap->clock;
+    b->table->checksum = hvmem__table_checksum(b->table);
+}
+
+/* ---- directory ------------------------------------------------------------------------------ */
+
+/* Position of the first live bank with base > mfn. Admin lock held, or the caller checks. */
+static hvmem_u32 upper_bound(struct hvmem_heap *heap, hvmem_mfn mfn)
+{
+    hvmem_u32 lo = 0, hi = hvmem__load(&heap->banks);
+
+    while (lo < hi) {
+        hvmem_u32 mid = lo + (hi - lo) / 2;
+        hvmem_u32 number = hvmem__load(&heap->order_of_banks[mid]);
+
+        if (hvmem__load(&heap->bank[number].base) > mfn)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    return lo;
+}
+
+struct hvmem__bank *hvmem__bank_of(struct hvmem_heap *heap, hvmem_mfn mfn)
+{
+    for (;;) {
+        hvmem_u32 before = hvmem__load_acquire(&heap->sequence);
+        struct hvmem__bank *found = HVMEM_NULL;
+        hvmem_u32 at;
+
+        if (hvmem__unlikely(before & 1)) {
+            hvmem__relax(&heap->host);
+            continue;
+        }
+        at = upper_bound(heap, mfn);
+        if (at) {
+            found = &heap->bank[hvmem__load(&heap->order_of_banks[at - 1])];
+            if (mfn - hvmem__load(&found->base) >= hvmem__load(&found->frames))
+                found = HVMEM_NULL;
+        }
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        if (hvmem__likely(hvmem__load(&heap->sequence) == before))
+            return found;
+    }
+}
+
+/* Begin and end a change of the directory: readers retry meanwhile. Admin lock held. */
+static void directory_begin(struct hvmem_heap *heap)
+{
+    hvmem__store(&heap->sequence, heap->sequence + 1);
+    if (heap->host.smp)
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+static void directory_end(struct hvmem_heap *heap)
+{
+    hvmem__store_release(&heap->sequence, heap->sequence + 1);
+}
+
+/* The arena of a bank, made if its node has none in that slot yet. Admin lock held. */
+static hvmem_u32 arena_for(struct hvmem_heap *heap, const struct hvmem__bank *b)
+{
+    hvmem_u32 slot = (hvmem_u32)(b->base >> heap->arena_order) & (HVMEM__NODE_ARENAS - 1);
+    struct hvmem__node *node = &heap->node[b->node];
+    hvmem_u32 index = node->arena[slot];
+
+    if (index == HVMEM__NO_ARENA) {
+        struct hvmem__arena *arena = &heap->arena[heap->arenas];
+
+        index = heap->arenas++;
+        memset(arena, 0, sizeof *arena);
+        arena->node = b->node;
+        arena->slot = slot;
+        arena->first_bank = HVMEM__NO_BANK;
+        arena->counted = heap->claims_active;
+        hvmem__store_release(&node->arena[slot], (hvmem_u16)index);
+    }
+    return index;
+}
+
+hvmem_status hvmem__bank_link(struct hvmem_heap *heap, struct hvmem__bank *b)
+{
+    hvmem_u32 number = (hvmem_u32)(b - heap->bank), at, i;
+    struct hvmem__arena *arena;
+    hvmem_u32 *link;
+    hvmem_u64 state;
+
+    b->arena = arena_for(heap, b);
+    arena = &heap->arena[b->arena];
+    state = hvmem__lock_arena(heap, arena);
+    link = &arena->first_bank;
+    while (*link != HVMEM__NO_BANK && heap->bank[*link].base < b->base)
+        link = &heap->bank[*link].next;
+    b->next = *link;
+    *link = number;
+    b->live = 1;
+    hvmem__unlock_arena(heap, arena, state);
+
+    at = upper_bound(heap, b->base);
+    directory_begin(heap);
+    for (i = heap->banks; i > at; i--)
+        hvmem__store(&heap->order_of_banks[i], heap->order_of_banks[i - 1]);
+    hvmem__store(&heap->order_of_banks[at], number);
+    hvmem__store(&heap->banks, heap->banks + 1);
+    directory_end(heap);
+    heap->node[b->node].banks++;
+    hvmem__store(&heap->node_mask, heap->node_mask | (hvmem_u64)1 << b->node);
+    return HVMEM_OK;
+}
+
+void hvmem__bank_unlink(struct hvmem_heap *heap, struct hvmem__bank *b)
+{
+    hvmem_u32 number = (hvmem_u32)(b - heap->bank), i;
+    struct hvmem__arena *arena = hvmem__arena_of(heap, b);
+    hvmem_u32 *link;
+    hvmem_u64 state;
+
+    directory_begin(heap);
+    for (i = 0; heap->order_of_banks[i] != number; i++)
+        continue;
+    for (; i + 1 < heap->banks; i++)
+        hvmem__store(&heap->order_of_banks[i], heap->order_of_banks[i + 1]);
+    hvmem__store(&heap->banks, heap->banks - 1);
+    directory_end(heap);
+    state = hvmem__lock_arena(heap, arena);
+    link = &arena->first_bank;
+    while (*link != number)
+        link = &heap->bank[*link].next;
+    *link = b->next;
+    b->live = 0;
+    hvmem__unlock_arena(heap, arena, state);
+    if (--heap->node[b->node].banks == 0)
+        hvmem__store(&heap->node_mask, heap->node_mask & ~((hvmem_u64)1 << b->node));
+}
+
+/* A slot that no live bank or hot-plug range uses, or NULL. Admin lock held. */
+static struct hvmem__bank *unused_bank(struct hvmem_heap *heap)
+{
+    hvmem_u32 i;
+
+    for (i = 0; i < heap->max_banks; i++)
+        if (!heap->bank[i].live && !heap->bank[i].hotplug)
+            return &heap->bank[i];
+    return HVMEM_NULL;
+}
+
+/* Whether [base, base + frames) meets a live bank. Admin lock held. */
+static int overlaps(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames)
+{
+    hvmem_u32 at = upper_bound(heap, base + (frames - 1));
+    const struct hvmem__bank *b;
+
+    if (!at)
+        return 0;
+    b = &heap->bank[heap->order_of_banks[at - 1]];
+    return b->base + b->frames > base;
+}
+
+static hvmem_u32 unused_banks(struct hvmem_heap *heap)
+{
+    hvmem_u32 i, n = 0;
+
+    for (i = 0; i < heap->max_banks; i++)
+        n += !heap->bank[i].live && !heap->bank[i].hotplug;
+    return n;
+}
+
+/* Pieces and bytes of a whole bank. */
+static hvmem_size measure(struct hvmem_heap *heap, const struct hvmem_bank *bank, hvmem_u64 *pieces)
+{
+    hvmem_mfn at = bank->base, end = bank->base + bank->frames;
+    hvmem_size bytes = 0;
+
+    *pieces = 0;
+    while (at < end) {
+        hvmem_u64 frames = hvmem__piece_frames(heap, at, end);
+
+        bytes += hvmem__piece_bytes(heap, at, frames);
+        (*pieces)++;
+        at += frames;
+    }
+    return bytes;
+}
+
+/* Put every frame of a new bank into the free set: one step a max-order block. */
+static void free_all(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_u32 owed)
+{
+    struct hvmem__arena *arena = hvmem__arena_of(heap, b);
+    hvmem_mfn at = b->base, end = b->base + b->frames;
+
+    while (at < end) {
+        hvmem_u32 order = hvmem__fit(heap, at, end - at);
+        hvmem_u64 state = hvmem__lock_arena(heap, arena);
+
+        hvmem__arena_give(heap, arena, b, at,
+                          hvmem__rec_with_owed(hvmem__rec_make(order, HVMEM_BLOCK_FREE, 0), owed));
+        hvmem__unlock_arena(heap, arena, state);
+        at += (hvmem_u64)1 << order;
+    }
+}
+
+/* Checks of bank_add that need the admin lock. */
+static hvmem_status admit(struct hvmem_heap *heap, const struct hvmem_bank *bank, void *table,
+                          hvmem_size bytes)
+{
+    hvmem_u64 pieces;
+
+    if (bank->flags & HVMEM_BANK_HOTPLUG)
+        return unused_banks(heap) ? HVMEM_OK : HVMEM_E_COUNT;
+    if (overlaps(heap, bank->base, bank->frames))
+        return HVMEM_E_OVERLAP;
+    if (!table || ((hvmem_uptr)table & (HVMEM_LINE - 1)) || bytes < measure(heap, bank, &pieces))
+        return HVMEM_E_BUFFER;
+    return pieces <= unused_banks(heap) ? HVMEM_OK : HVMEM_E_COUNT;
+}
+
+/* Fill in a bank slot. Admin lock held. */
+static struct hvmem__bank *make_bank(struct hvmem_heap *heap, const struct hvmem_bank *bank,
+                                     hvmem_mfn base, hvmem_u64 frames)
+{
+    struct hvmem__bank *b = unused_bank(heap);
+
+    memset(b, 0, sizeof *b);
+    hvmem__store(&b->base, base);
+    hvmem__store(&b->frames, frames);
+    b->node = bank->node;
+    b->group_base = bank->base;
+    b->group_frames = bank->frames;
+    return b;
+}
+
+/* Cut a bank that was admitted into pieces, lay them out and link them. Admin lock held. */
+static void add_pieces(struct hvmem_heap *heap, const struct hvmem_bank *bank, void *table)
+{
+    hvmem_mfn at = bank->base, end = bank->base + bank->frames;
+    hvmem_u32 owed = bank->flags & HVMEM_BANK_DIRTY ? HVMEM_OWES_SCRUB : 0;
+    hvmem_u8 *memory = table;
+
+    while (at < end) {
+        hvmem_u64 frames = hvmem__piece_frames(heap, at, end);
+        struct hvmem__bank *b = make_bank(heap, bank, at, frames);
+
+        hvmem__bank_layout(heap, b, memory, 1);
+        memory += hvmem__piece_bytes(heap, at, frames);
+        hvmem__bank_link(heap, b);
+        free_all(heap, b, owed);
+        at += frames;
+    }
+}
+
+/* ---- public --------------------------------------------------------------------------------- */
+
+hvmem_status hvmem_bank_size(struct hvmem_heap *heap, const struct hvmem_bank *bank,
+                             hvmem_size *bytes)
+{
+    hvmem_status status = bytes ? hvmem__bank_check(heap, bank) : HVMEM_E_ARG;
+    hvmem_u64 pieces;
+
+    if (status)
+        return hvmem__refuse(heap, status, bank ? bank->base : 0, HVMEM_ORDER_ANY, 0);
+    *bytes = bank->flags & HVMEM_BANK_HOTPLUG ? 0 : measure(heap, bank, &pieces);
+    return HVMEM_OK;
+}
+
+hvmem_status hvmem_bank_add(struct hvmem_heap *heap, const struct hvmem_bank *bank, void *table,
+                            hvmem_size bytes)
+{
+    hvmem_status status = hvmem__bank_check(heap, bank);
+    hvmem_u64 state;
+
+    if (status)
+        return hvmem__refuse(heap, status, bank ? bank->base : 0, HVMEM_ORDER_ANY, 0);
+    state = hvmem__lock_admin(heap);
+    status = admit(heap, bank, table, bytes);
+    if (!status && (bank->flags & HVMEM_BANK_HOTPLUG))
+        make_bank(heap, bank, bank->base, bank->frames)->hotplug = 1;
+    else if (!status)
+        add_pieces(heap, bank, table);
+    hvmem__unlock_admin(heap, state);
+    return status ? hvmem__refuse(heap, status, bank->base, HVMEM_ORDER_ANY, bank->frames)
+                  : HVMEM_OK;
+}
+
+/* Unlink every piece of a bank whose frames are all taken out already. Admin lock held. */
+static void remove_pieces(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames)
+{
+    hvmem_u32 i;
+
+    for (i = 0; i < heap->max_banks; i++) {
+        struct hvmem__bank *b = &heap->bank[i];
+
+        if (b->live && b->group_base == base && b->group_frames == frames)
+            hvmem__bank_unlink(heap, b);
+    }
+    hvmem__pcpu_forget_banks(heap);
+}
+
+hvmem_status hvmem_bank_remove(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames)
+{
+    struct hvmem__bank *b = hvmem__bank_of(heap, base);
+    hvmem_status status;
+    hvmem_u64 state;
+
+    if (!b || b->group_base != base || b->group_frames != frames)
+        return hvmem__refuse(heap, HVMEM_E_FOREIGN, base, HVMEM_ORDER_ANY, frames);
+    hvmem__pcpu_drain_all(heap);
+    state = hvmem__lock_admin(heap);
+    /* Taking the whole bank as reserved makes it unreachable for everyone else. */
+    status = hvmem__run_reserve(heap, base, frames);
+    if (!status)
+        remove_pieces(heap, base, frames);
+    hvmem__unlock_admin(heap, state);
+    return status ? hvmem__refuse(heap, HVMEM_E_BUSY, base, HVMEM_ORDER_ANY, frames) : HVMEM_OK;
+}
+
+hvmem_status hvmem_node_of(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_node *node)
+{
+    struct hvmem__bank *b;
+    hvmem_u32 i;
+
+    if (!node)
+        return hvmem__refuse(heap, HVMEM_E_ARG, mfn, HVMEM_ORDER_ANY, 0);
+    b = hvmem__bank_of(heap, mfn);
+    for (i = 0; !b && i < heap->max_banks; i++)
+        if (heap->bank[i].hotplug && hvmem__bank_holds(&heap->bank[i], mfn))
+            b = &heap->bank[i];
+    if (!b)
+        return hvmem__refuse(heap, HVMEM_E_FOREIGN, mfn, HVMEM_ORDER_ANY, 0);
+    *node = b->node;
+    return HVMEM_OK;
+}

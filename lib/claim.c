@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* claim.c: counting free memory against what is promised, and the public claim call. */
+#include "claim.h"
+
+#include "arena.h"
+#include "domain.h"
+#include "pcpu.h"
+
+static hvmem_u64 lock_claims(struct hvmem_heap *heap)
+{
+    return hvmem__lock(&heap->host, &heap->claim_lock, HVMEM__RANK_CLAIM);
+}
+
+static void unlock_claims(struct hvmem_heap *heap, hvmem_u64 state)
+{
+    hvmem__unlock(&heap->host, &heap->claim_lock, HVMEM__RANK_CLAIM, state);
+}
+
+static hvmem_u64 min64(hvmem_u64 a, hvmem_u64 b)
+{
+    return a < b ? a : b;
+}
+
+/* A spare count is 0 while it is negative. */
+static hvmem_u64 at_least_zero(hvmem_u64 spare)
+{
+    return (hvmem_i64)spare < 0 ? 0 : spare;
+}
+
+/* Move `by` (two's complement) frames into, or out of, the spare counts. Claim lock held. */
+static void add_spare(struct hvmem_heap *heap, hvmem_node node, hvmem_u64 total, hvmem_u64 on_node)
+{
+    heap->spare += total;
+    heap->node[node].spare += on_node;
+}
+
+/* Shrink (by > 0) or grow back a domain's outstanding claims. Claim lock held. */
+static void draw(struct hvmem_heap *heap, struct hvmem_domain *domain, hvmem_node node,
+                 hvmem_u64 from_node, hvmem_u64 from_any)
+{
+    domain->claim[node] -= from_node;
+    domain->claim[HVMEM__CLAIM_ANY] -= from_any;
+    heap->node[node].claimed -= from_node;
+    heap->claimed -= from_node + from_any;
+}
+
+void hvmem__claim_take(struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                       struct hvmem_domain *domain, hvmem_u64 frames, struct hvmem__drawn *drawn)
+{
+    hvmem_node node = arena->node;
+    hvmem_u64 state, most, most_on_node;
+
+    memset(drawn, 0, sizeof *drawn);
+    drawn->frames = frames;
+    if (!arena->counted)
+        return;
+    state = lock_claims(heap);
+    most = at_least_zero(heap->spare);
+    most_on_node = at_least_zero(heap->node[node].spare);
+    if (domain) {
+        drawn->domain = domain;
+        drawn->from_node = min64(frames, domain->claim[node]);
+        drawn->from_any = min64(frames - drawn->from_node, domain->claim[HVMEM__CLAIM_ANY]);
+        if (frames - drawn->from_node - drawn->from_any > most ||
+            frames - drawn->from_node > most_on_node)
+            drawn->frames = drawn->from_node = drawn->from_any = 0;
+        draw(heap, domain, node, drawn->from_node, drawn->from_any);
+    } else {
+        drawn->frames = min64(frames, min64(most, most_on_node));
+    }
+    add_spare(heap, node, drawn->from_node + drawn->from_any - drawn->frames,
+              drawn->from_node - drawn->frames);
+    unlock_claims(heap, state);
+}
+
+void hvmem__claim_untake(struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                         const struct hvmem__drawn *drawn, hvmem_u64 frames)
+{
+    hvmem_u64 state, from_node = 0, from_any = 0;
+
+    if (!arena->counted || !frames)
+        return;
+    state = lock_claims(heap);
+    if (drawn->domain) {
+        from_node = drawn->from_node;
+        from_any = drawn->from_any;
+        draw(heap, drawn->domain, arena->node, (hvmem_u64)0 - from_node, (hvmem_u64)0 - from_any);
+    }
+    add_spare(heap, arena->node, frames - from_node - from_any, frames - from_node);
+    unlock_claims(heap, state);
+}
+
+void hvmem__claim_force(struct hvmem_heap *heap, const struct hvmem__arena *arena, hvmem_u64 frames)
+{
+    hvmem__claim_give(heap, arena, (hvmem_u64)0 - frames);
+}
+
+void hvmem__claim_give(struct hvmem_heap *heap, const struct hvmem__arena *arena, hvmem_u64 frames)
+{
+    hvmem_u64 state;
+
+    if (!arena->counted)
+        return;
+    state = lock_claims(heap);
+    add_spare(heap, arena->node, frames, frames);
+    unlock_claims(heap, state);
+}
+
+void hvmem__claim_use(struct hvmem_heap *heap, struct hvmem_domain *domain, hvmem_node node,
+                      hvmem_u64 frames)
+{
+    hvmem_u64 state, from_node, from_any;
+
+    if (!domain || !hvmem__load(&heap->claims_active))
+        return;
+    state = lock_claims(heap);
+    from_node = min64(frames, domain->claim[node]);
+    from_any = min64(frames - from_node, domain->claim[HVMEM__CLAIM_ANY]);
+    draw(heap, domain, node, from_node, from_any);
+    add_spare(heap, node, from_node + from_any, from_node);
+    unlock_claims(heap, state);
+}
+
+/* Start or stop counting in every arena. Admin lock held. */
+static void switch_counting(struct hvmem_heap *heap, hvmem_u32 on)
+{
+    hvmem_u32 i, number;
+
+    if (heap->claims_active == on)
+        return;
+    heap->spare = 0;
+    for (i = 0; i < HVMEM_NODE_LIMIT; i++)
+        heap->node[i].spare = 0;
+    hvmem__store(&heap->claims_active, on);
+    for (i = 0; i < heap->arenas; i++) {
+        struct hvmem__arena *arena = &heap->arena[i];
+        hvmem_u64 state = hvmem__lock_arena(heap, arena), frames = 0;
+
+        for (number = arena->first_bank; number != HVMEM__NO_BANK; number = heap->bank[number].next)
+            frames += heap->bank[number].free_frames;
+        arena->counted = on;
+        if (on)
+            hvmem__claim_give(heap, arena, frames);
+        hvmem__unlock_arena(heap, arena, state);
+    }
+}
+
+void hvmem__claim_cancel(struct hvmem_heap *heap, struct hvmem_domain *domain)
+{
+    hvmem_u64 state = lock_claims(heap), left;
+    hvmem_node node;
+
+    for (node = 0; node <= HVMEM__CLAIM_ANY; node++) {
+        hvmem_u64 frames = domain->claim[node];
+
+        domain->claim[node] = 0;
+        heap->claimed -= frames;
+        heap->spare += frames;
+        if (node < HVMEM_NODE_LIMIT) {
+            heap->node[node].claimed -= frames;
+            heap->node[node].spare += frames;
+        }
+    }
+    left = heap->claimed;
+    unlock_claims(heap, state);
+    if (!left)
+        switch_counting(heap, 0);
+}
+
+void hvmem__claim_snapshot(struct hvmem_heap *heap, hvmem_u64 *free_frames, hvmem_u64 *claimed)
+{
+    hvmem_u64 state = lock_claims(heap);
+
+    *claimed = heap->claimed;
+    *free_frames = heap->spare + heap->claimed;
+    unlock_claims(heap, state);
+}
+
+/* Replace one claim if memory and limit allow. Admin lock held, counting on. */
+static hvmem_status replace(struct hvmem_domain *domain, hvmem_u32 index, hvmem_u64 frames)
+{
+    struct hvmem_heap *heap = domain->heap;
+    hvmem_u64 state = lock_claims(heap), others = 0, old = domain->claim[index];
+    hvmem_u64 limit = hvmem__load(&domain->limit), pages = hvmem__load(&domain->pages);
+    hvmem_status status = HVMEM_OK;
+    hvmem_u32 i;
+
+    for (i = 0; i <= HVMEM__CLAIM_ANY; i++)
+        others += i == index ? 0 : domain->claim[i];
+    if (frames > old &&
+        (frames - old > at_least_zero(heap->spare) ||
+         (index < HVMEM_NODE_LIMIT && frames - old > at_least_zero(heap->node[index].spare))))
+        status = HVMEM_E_NOMEM;
+    else if (frames > old &&
+             (pages > limit || others > limit - pages || frames > limit - pages - others))
+        status = HVMEM_E_LIMIT;
+    if (!status) {
+        domain->claim[index] = frames;
+        heap->claimed += frames - old;
+        heap->spare -= frames - old;
+        if (index < HVMEM_NODE_LIMIT) {
+            heap->node[index].claimed += frames - old;
+            heap->node[index].spare -= frames - old;
+        }
+    }
+    unlock_claims(heap, state);
+    return status;
+}
+
+hvmem_status hvmem_domain_claim(struct hvmem_domain *domain, hvmem_node node, hvmem_u64 frames)
+{
+    hvmem_u32 index = node == HVMEM_NODE_ANY ? HVMEM__CLAIM_ANY : node;
+    struct hvmem_heap *heap = domain->heap;
+    hvmem_status status = HVMEM_OK;
+    hvmem_u64 state;
+
+    if (index > HVMEM__CLAIM_ANY || (index == HVMEM__CLAIM_ANY && node != HVMEM_NODE_ANY) ||
+        (node != HVMEM_NODE_ANY && !(hvmem__load(&heap->node_mask) >> node & 1)))
+        return hvmem__refuse(heap, HVMEM_E_NODE, 0, HVMEM_ORDER_ANY, node);
+    /* Frames in caches count as taken: bring them in first. */
+    hvmem__pcpu_drain_all(heap);
+    state = hvmem__lock_admin(heap);
+    if (domain->state == HVMEM_DOMAIN_DYING) {
+        status = HVMEM_E_DOMAIN;
+    } else {
+        switch_counting(heap, 1);
+        status = replace(domain, index, frames);
+        if (!heap->claimed)
+            switch_counting(heap, 0);
+    }
+    hvmem__unlock_admin(heap, state);
+    return status ? hvmem__refuse(heap, status, 0, HVMEM_ORDER_ANY, frames) : HVMEM_OK;
+}

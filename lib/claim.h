@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * claim.h: free memory promised to domains.
+ *
+ * While any claim is outstanding every arena is `counted`: takes and gives of frames adjust
+ *   spare       = free frames in the arenas - all outstanding claims
+ *   node.spare  = free frames in the node's arenas - the node's outstanding node claims
+ * under the claim lock, in the same arena section that moves the frames. Frames in per-CPU caches
+ * are outside the arenas and so count as taken. Without claims nothing is counted and no shared
+ * line is touched. Both spares may become negative when bad frames go offline (as two's complement).
+ */
+#ifndef HVMEM_LIB_CLAIM_H
+#define HVMEM_LIB_CLAIM_H
+
+#include "heap.h"
+
+/* What one take drew on, so that it can be undone exactly. */
+struct hvmem__drawn {
+    struct hvmem_domain *domain;
+    hvmem_u64 frames;    /* allowed to be taken */
+    hvmem_u64 from_node; /* of these, promised to the domain on this node */
+    hvmem_u64 from_any;  /* and anywhere */
+};
+
+/*
+ * About to take `frames` from this arena: how many may be taken is left in drawn->frames. For a
+ * domain (whose claims are used up) all or nothing; for NULL as many as are not promised. What is
+ * not taken after all goes back with untake (a domain: everything). Arena lock held.
+ */
+void hvmem__claim_take(struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                       struct hvmem_domain *domain, hvmem_u64 frames, struct hvmem__drawn *drawn);
+void hvmem__claim_untake(struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                         const struct hvmem__drawn *drawn, hvmem_u64 frames);
+
+/* Take without asking: bad frames. Arena lock held. */
+void hvmem__claim_force(struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                        hvmem_u64 frames);
+
+/* `frames` became free in this arena. Arena lock held. */
+void hvmem__claim_give(struct hvmem_heap *heap, const struct hvmem__arena *arena, hvmem_u64 frames);
+
+/* A domain got `frames` on a node from a cache: its claims shrink. Inside the section. */
+void hvmem__claim_use(struct hvmem_heap *heap, struct hvmem_domain *domain, hvmem_node node,
+                      hvmem_u64 frames);
+
+/* Give all outstanding claims of a domain back. Admin lock held. */
+void hvmem__claim_cancel(struct hvmem_heap *heap, struct hvmem_domain *domain);
+
+/* Free frames and claims as of one moment; only while claims are active. */
+void hvmem__claim_snapshot(struct hvmem_heap *heap, hvmem_u64 *free_frames, hvmem_u64 *claimed);
+
+#endif

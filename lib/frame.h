@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * frame.h: the record of a frame, 8 bytes, and its accessors. Nothing else knows the bit layout.
+ *
+ *   bits  0-4   order of the block
+ *         5-7   state, HVMEM_BLOCK_*
+ *         8-15  owed, HVMEM_OWES_*
+ *        16-31  owner: domain id, 0 = the host itself
+ *        32-47  stamp: low bits of the flush clock when its last translation was removed
+ *        48-63  bias: token of the CPU that may free the block without a locked instruction;
+ *               0 = none; HVMEM__BIAS_MIXED = SCRUB is owed by a part of the block only
+ *
+ * Whose record counts:
+ *  - head bit set: the frame starts a block that is not in the free set; its record describes it.
+ *  - free bit of order k set: the frame starts a free block; owed, stamp and MIXED of its record
+ *    describe the block (state and owner are 0, order is k).
+ *  - otherwise the frame is inside a block and its record means nothing, except: a frame that is
+ *    the first of the right half of a MIXED buddy node holds that node's dirt (struct below).
+ * Only such records are ever read; the table starts with unknown content.
+ *
+ * Who may change it: records of free blocks: under the arena lock. ALLOCATED -> anything: by
+ * compare-exchange (hvmem__frame_claim), or by plain store on the CPU whose token is in `bias`
+ * (pcpu.h). CACHED -> anything: by the CPU that has the frame in its cache, inside its section.
+ */
+#ifndef HVMEM_LIB_FRAME_H
+#define HVMEM_LIB_FRAME_H
+
+#include <hvmem/heap.h>
+
+#include "deps.h"
+#include "hostcall.h"
+
+typedef hvmem_u64 hvmem__record;
+
+#define HVMEM__BIAS_MIXED 0xffffu
+#define HVMEM__STAMP_BITS 16u
+
+HVMEM_STATIC_ASSERT(HVMEM_ORDER_LIMIT < 32, order_fits_5_bits);
+HVMEM_STATIC_ASSERT(HVMEM_BLOCK_QUARANTINE < 8, state_fits_3_bits);
+HVMEM_STATIC_ASSERT(HVMEM_OWES_ANY == 0xffu, owed_fits_8_bits);
+
+static inline hvmem_u32 hvmem__rec_order(hvmem__record r)
+{
+    return (hvmem_u32)(r & 31u);
+}
+
+static inline hvmem_u32 hvmem__rec_state(hvmem__record r)
+{
+    return (hvmem_u32)(r >> 5) & 7u;
+}
+
+static inline hvmem_u32 hvmem__rec_owed(hvmem__record r)
+{
+    return (hvmem_u32)(r >> 8) & 0xffu;
+}
+
+static inline hvmem_u32 hvmem__rec_owner(hvmem__record r)
+{
+    return (hvmem_u32)(r >> 16) & 0xffffu;
+}
+
+static inline hvmem_u32 hvmem__rec_stamp(hvmem__record r)
+{
+    return (hvmem_u32)(r >> 32) & 0xffffu;
+}
+
+static inline hvmem_u32 hvmem__rec_bias(hvmem__record r)
+{
+    return (hvmem_u32)(r >> 48);
+}
+
+static inline hvmem__record hvmem__rec_make(hvmem_u32 order, hvmem_u32 state, hvmem_u32 owner)
+{
+    return (hvmem__record)order | (hvmem__record)state << 5 | (hvmem__record)owner << 16;
+}
+
+static inline hvmem__record hvmem__rec_with_order(hvmem__record r, hvmem_u32 order)
+{
+    return (r & ~(hvmem__record)31u) | order;
+}
+
+static inline hvmem__record hvmem__rec_with_state(hvmem__record r, hvmem_u32 state)
+{
+    return (r & ~((hvmem__record)7u << 5)) | (hvmem__record)state << 5;
+}
+
+static inline hvmem__record hvmem__rec_with_owed(hvmem__record r, hvmem_u32 owed)
+{
+    return (r & ~((hvmem__record)0xffu << 8)) | (hvmem__record)owed << 8;
+}
+
+static inline hvmem__record hvmem__rec_with_owner(hvmem__record r, hvmem_u32 owner)
+{
+    return (r & ~((hvmem__record)0xffffu << 16)) | (hvmem__record)owner << 16;
+}
+
+static inline hvmem__record hvmem__rec_with_stamp(hvmem__record r, hvmem_u32 stamp)
+{
+    return (r & ~((hvmem__record)0xffffu << 32)) | (hvmem__record)(stamp & 0xffffu) << 32;
+}
+
+static inline hvmem__record hvmem__rec_with_bias(hvmem__record r, hvmem_u32 bias)
+{
+    return (r & ~((hvmem__record)0xffffu << 48)) | (hvmem__record)bias << 48;
+}
+
+/*
+ * Dirt of a block or of half a buddy node. MIXED blocks keep the dirt of their two halves in the
+ * record of the right half's first frame, so that one dirty page does not make 1 GiB dirty.
+ */
+#define HVMEM__DIRT_CLEAN 0u
+#define HVMEM__DIRT_DIRTY 1u
+#define HVMEM__DIRT_MIXED 2u
+
+static inline hvmem_u32 hvmem__rec_dirt(hvmem__record r)
+{
+    if (!(hvmem__rec_owed(r) & HVMEM_OWES_SCRUB))
+        return HVMEM__DIRT_CLEAN;
+    return hvmem__rec_bias(r) == HVMEM__BIAS_MIXED ? HVMEM__DIRT_MIXED : HVMEM__DIRT_DIRTY;
+}
+
+static inline hvmem__record hvmem__rec_with_dirt(hvmem__record r, hvmem_u32 dirt)
+{
+    hvmem_u32 owed = hvmem__rec_owed(r) & ~HVMEM_OWES_SCRUB;
+
+    if (dirt != HVMEM__DIRT_CLEAN)
+        owed |= HVMEM_OWES_SCRUB;
+    r = hvmem__rec_with_bias(r, dirt == HVMEM__DIRT_MIXED ? HVMEM__BIAS_MIXED : 0);
+    return hvmem__rec_with_owed(r, owed);
+}
+
+/* Record of a right half's first frame while its node is MIXED. */
+static inline hvmem__record hvmem__node_make(hvmem_u32 left_dirt, hvmem_u32 right_dirt)
+{
+    return (hvmem__record)left_dirt | (hvmem__record)right_dirt << 2;
+}
+
+static inline hvmem_u32 hvmem__node_left(hvmem__record node)
+{
+    return (hvmem_u32)node & 3u;
+}
+
+static inline hvmem_u32 hvmem__node_right(hvmem__record node)
+{
+    return (hvmem_u32)(node >> 2) & 3u;
+}
+
+/*
+ * Change a record from `from` to `to` if it still is `from`. With smp by compare-exchange, so that
+ * of two CPUs that free one block exactly one succeeds.
+ */
+static inline int hvmem__frame_claim(const struct hvmem__host *host, hvmem__record *record,
+                                     hvmem__record from, hvmem__record to)
+{
+    if (host->smp)
+        return __atomic_compare_exchange_n(record, &from, to, 0, __ATOMIC_ACQ_REL,
+                                           __ATOMIC_RELAXED);
+    if (hvmem__load(record) != from)
+        return 0;
+    hvmem__store(record, to);
+    return 1;
+}
+
+#endif

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* free.c: hvmem_free() and its kin. */
+#include "free.h"
+
+#include "arena.h"
+#include "clock.h"
+#include "offline.h"
+#include "pcpu.h"
+#include "take.h"
+
+hvmem_status hvmem__state_error(hvmem_u32 state)
+{
+    switch (state) {
+    case HVMEM_BLOCK_ALLOCATED:
+    case HVMEM_BLOCK_OFFLINING:
+        return HVMEM_OK;
+    case HVMEM_BLOCK_RESERVED:
+        return HVMEM_E_RESERVED;
+    case HVMEM_BLOCK_OFFLINE:
+        return HVMEM_E_OFFLINE;
+    case HVMEM_BLOCK_GATHERED:
+        return HVMEM_E_GATHERED;
+    case HVMEM_BLOCK_QUARANTINE:
+        return HVMEM_E_QUARANTINE;
+    default: /* FREE, CACHED */
+        return HVMEM_E_FREE;
+    }
+}
+
+/* Fill in what a record says. */
+static void describe(const struct hvmem__bank *b, hvmem_mfn head, hvmem_u32 state,
+                     hvmem__record record, struct hvmem_block *block)
+{
+    memset(block, 0, sizeof *block);
+    block->mfn = head;
+    block->order = hvmem__rec_order(record);
+    block->state = state;
+    block->owner = hvmem__rec_owner(record);
+    block->owed = hvmem__rec_owed(record);
+    block->node = b->node;
+}
+
+hvmem_status hvmem__block_at(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvmem_block *block)
+{
+    struct hvmem__bank *b = hvmem__bank_of(heap, mfn), *hb;
+    struct hvmem__arena *arena;
+    hvmem_status status = HVMEM_OK;
+    hvmem_u64 state;
+    hvmem_u32 order;
+    hvmem_mfn head;
+
+    memset(block, 0, sizeof *block);
+    if (!b)
+        return HVMEM_E_FOREIGN;
+    arena = hvmem__arena_of(heap, b);
+    state = hvmem__lock_arena(heap, arena);
+    if (!b->live || !hvmem__bank_holds(b, mfn)) {
+        status = HVMEM_E_FOREIGN;
+    } else if (hvmem__arena_block(heap, arena, b, mfn, &head, &hb)) {
+        hvmem__record r = hvmem__load(hvmem__record_at(hb, head));
+
+        describe(hb, head, hvmem__rec_state(r), r, block);
+    } else if (hvmem__arena_find(heap, arena, b, mfn, &head, &order)) {
+        hb = hvmem__arena_bank(heap, arena, b, head);
+        describe(hb, head, HVMEM_BLOCK_FREE,
+                 hvmem__rec_with_order(hvmem__load(hvmem__record_at(hb, head)), order), block);
+    } else {
+        status = HVMEM_E_CORRUPT;
+    }
+    hvmem__unlock_arena(heap, arena, state);
+    return status;
+}
+
+/* ---- taking a block from its owner ---------------------------------------------------------- */
+
+/* Whether the block's bias names a token that is alive and not this section's own. */
+static int biased_elsewhere(struct hvmem_heap *heap, const struct hvmem__pcpu *pc,
+                            hvmem__record record)
+{
+    hvmem_u32 token = hvmem__rec_bias(record);
+
+    return token && token < HVMEM__TOKENS && token != pc->token &&
+           hvmem__load_acquire(&heap->token_cpu[token]) != HVMEM__NO_CPU;
+}
+
+/*
+ * Enter this CPU's section such that `record` may be claimed inside it.
+ */
+static void enter_for(struct hvmem_heap *heap, struct hvmem__section *s, hvmem__record record)
+{
+    hvmem__section_enter(heap, s);
+    while (biased_elsewhere(heap, s->pc, record)) {
+        hvmem__section_leave(heap, s);
+        hvmem__unbias(heap, record);
+        hvmem__section_enter(heap, s);
+    }
+}
+
+int hvmem__seize(struct hvmem_heap *heap, hvmem__record *record, hvmem__record from,
+                 hvmem__record to)
+{
+    struct hvmem__section s;
+    int done;
+
+    enter_for(heap, &s, from);
+    done = hvmem__frame_claim(&heap->host, record, from, to);
+    hvmem__section_leave(heap, &s);
+    return done;
+}
+
+hvmem__record hvmem__in_transit(const struct hvmem_heap *heap, hvmem__record from, hvmem_u32 owed)
+{
+    hvmem_u32 dirt = hvmem__rec_dirt(from);
+    hvmem__record to = hvmem__rec_with_state(from, HVMEM_BLOCK_CACHED);
+
+    if (hvmem__rec_owner(from))
+        owed |= heap->owed_on_free;
+    if (owed & HVMEM_OWES_SCRUB)
+        dirt = HVMEM__DIRT_DIRTY;
+    to = hvmem__rec_with_owner(to, 0);
+    to = hvmem__rec_with_owed(to, hvmem__rec_owed(to) | owed);
+    to = hvmem__rec_with_dirt(to, dirt);
+    if (owed & HVMEM_OWES_TLB)
+        to = hvmem__rec_with_stamp(to, hvmem__stamp_encode(hvmem__load(&heap->clock)));
+    return to;
+}
+
+/* A block in transit goes home to its arena; `was` is the state it had. No lock held. */
+static void to_arena(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
+                     hvmem__record record, hvmem_u32 was)
+{
+    struct hvmem__arena *arena = hvmem__arena_of(heap, b);
+    hvmem_u64 state = hvmem__lock_arena(heap, arena);
+
+    if (was == HVMEM_BLOCK_RESERVED)
+        b->reserved_frames -= (hvmem_u64)1 << hvmem__rec_order(record);
+    hvmem__return_block(heap, arena, b, mfn, record);
+    hvmem__unlock_arena(heap, arena, state);
+}
+
+hvmem_status hvmem__free_block(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
+                               hvmem__record from, hvmem_u32 owed)
+{
+    hvmem__record to = hvmem__in_transit(heap, from, owed);
+    struct hvmem_domain *domain = hvmem__domain_of(heap, hvmem__rec_owner(from));
+    hvmem_u64 frames = (hvmem_u64)1 << hvmem__rec_order(from);
+    hvmem_u32 was = hvmem__rec_state(from);
+    struct hvmem__section s;
+    int done, cached;
+
+    enter_for(heap, &s, from);
+    done = hvmem__frame_claim(&heap->host, hvmem__record_at(b, mfn), from, to);
+    cached =
+        done && was == HVMEM_BLOCK_ALLOCATED && hvmem__mag_of(heap, s.pc, hvmem__rec_order(to));
+    if (cached)
+        hvmem__pcpu_put(heap, s.pc, b, mfn, to);
+    hvmem__section_leave(heap, &s);
+    if (!done)
+        return HVMEM_E_FREE;
+    if (was == HVMEM_BLOCK_OFFLINING)
+        hvmem__offline_freed(heap, b, mfn, to);
+    else if (!cached)
+        to_arena(heap, b, mfn, to, was);
+    if (hvmem__rec_owed(from))
+        hvmem__domain_settled(domain, frames);
+    hvmem__domain_uncharge(domain, frames);
+    hvmem__watch(heap);
+    return HVMEM_OK;
+}
+
+/* ---- public --------------------------------------------------------------------------------- */
+
+/* Why a frame that starts no block outside the free sets cannot be freed. */
+static hvmem_status why_not(struct hvmem_heap *heap, hvmem_mfn mfn)
+{
+    struct hvmem_block block;
+    hvmem_status status = hvmem__block_at(heap, mfn, &block);
+
+    if (!status)
+        status = hvmem__state_error(block.state);
+    if (!status)
+        status = HVMEM_E_INTERIOR;
+    return status;
+}
+
+/* Free with every check. owner: domain id that must own the block, or HVMEM_ORDER_ANY. */
+static hvmem_status free_checked(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order,
+                                 const struct hvmem_domain *const *owner, hvmem_u32 owed)
+{
+    hvmem_status status = HVMEM_E_BUSY;
+    hvmem_u32 tries;
+
+    if (order > heap->max_order && order != HVMEM_ORDER_ANY)
+        return HVMEM_E_ORDER;
+    for (tries = 0; tries < HVMEM__SEIZE_TRIES; tries++) {
+        struct hvmem__bank *b = hvmem__bank_of(heap, mfn);
+        hvmem__record r;
+
+        if (!b)
+            return HVMEM_E_FOREIGN;
+        if (!hvmem__is_head(b, mfn))
+            return why_not(heap, mfn);
+        r = hvmem__load(hvmem__record_at(b, mfn));
+        status = hvmem__state_error(hvmem__rec_state(r));
+        if (status)
+            return status;
+        if (order != HVMEM_ORDER_ANY && order != hvmem__rec_order(r))
+            return HVMEM_E_WRONG_ORDER;
+        if (owner && hvmem__rec_owner(r) != (*owner ? (*owner)->id : 0))
+            return HVMEM_E_OWNER;
+        status = hvmem__free_block(heap, b, mfn, r, owed);
+        if (status != HVMEM_E_FREE)
+            return status;
+    }
+    return status;
+}
+
+/* Free by the CPU that allocated the block, without a locked instruction. 1 if it was done. */
+static inline int free_fast(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order)
+{
+    struct hvmem__section s;
+    struct hvmem__mag *mag;
+    struct hvmem__bank *b;
+    int done = 0;
+
+    hvmem__section_enter(heap, &s);
+    mag = order ? &s.pc->mag[1] : &s.pc->mag[0];
+    b = s.pc->hint;
+    if (hvmem__likely(!s.gated && s.pc->token && b && hvmem__bank_holds(b, mfn) &&
+                      hvmem__is_head(b, mfn) && mag->count < mag->capacity)) {
+        hvmem__record *record = hvmem__record_at(b, mfn);
+
+        if (hvmem__likely(hvmem__load(record) == mag->given)) {
+            hvmem__store(record, mag->cached);
+            hvmem__store(&mag->slot[mag->count], mfn);
+            hvmem__store(&mag->count, mag->count + 1);
+            done = 1;
+        }
+    }
+    hvmem__section_leave(heap, &s);
+    return done;
+}
+
+hvmem_status hvmem_free(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order)
+{
+    hvmem_status status;
+
+    if ((order == 0 || order == HVMEM__MAG_ORDER1) && hvmem__likely(free_fast(heap, mfn, order)))
+        return HVMEM_OK;
+    status = free_checked(heap, mfn, order, HVMEM_NULL, 0);
+    return status ? hvmem__refuse(heap, status, mfn, order, 0) : HVMEM_OK;
+}
+
+hvmem_status hvmem_free_owned(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order,
+                              struct hvmem_domain *domain, hvmem_u32 owed)
+{
+    const struct hvmem_domain *owner = domain;
+    hvmem_status status = owed & ~HVMEM_OWES_ANY ? HVMEM_E_ARG : HVMEM_OK;
+
+    if (!status)
+        status = free_checked(heap, mfn, order, &owner, owed);
+    return status ? hvmem__refuse(heap, status, mfn, order, owed) : HVMEM_OK;
+}
+
+hvmem_status hvmem_free_bulk(struct hvmem_heap *heap, const hvmem_mfn *frames, hvmem_u32 n,
+                             hvmem_order order, hvmem_u32 *done)
+{
+    hvmem_status status = HVMEM_OK;
+    hvmem_u32 i;
+
+    if (!done || (n && !frames))
+        return hvmem__refuse(heap, HVMEM_E_ARG, 0, order, n);
+    for (i = 0; i < n && !status; i++)
+        status = hvmem_free(heap, frames[i], order);
+    *done = status ? i - 1 : i;
+    return status;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * free.h: blocks out of their owners' hands: finding the block of a frame, taking it from its owner
+ * exactly once, and giving it to a cache or its arena.
+ */
+#ifndef HVMEM_LIB_FREE_H
+#define HVMEM_LIB_FREE_H
+
+#include "bank.h"
+#include "domain.h"
+
+/* A record changes under a claim at most this often before the call gives up with E_BUSY. */
+#define HVMEM__SEIZE_TRIES 16u
+
+/* The block that holds mfn, as it is now. E_FOREIGN. No lock held. */
+hvmem_status hvmem__block_at(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvmem_block *block);
+
+/* What freeing a block in this state is answered with: HVMEM_OK only for allocated ones. */
+hvmem_status hvmem__state_error(hvmem_u32 state);
+
+/*
+ * Change the record of a block that is not free, biased or not, from `from` to `to`, if it still is
+ * `from`. Of several CPUs that try exactly one succeeds. No lock and no section held.
+ */
+int hvmem__seize(struct hvmem_heap *heap, hvmem__record *record, hvmem__record from,
+                 hvmem__record to);
+
+/*
+ * Free the block at mfn whose record was seen as `from` (allocated, offlining or reserved), adding
+ * `owed`. E_FREE if somebody else was faster. No lock and no section held.
+ */
+hvmem_status hvmem__free_block(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
+                               hvmem__record from, hvmem_u32 owed);
+
+/* Record of a block on its way from its owner to the free sets, debts of the owner added. */
+hvmem__record hvmem__in_transit(const struct hvmem_heap *heap, hvmem__record from, hvmem_u32 owed);
+
+/* Tell the host if free memory crossed a watermark. No lock held. */
+void hvmem__watch(struct hvmem_heap *heap);
+
+#endif

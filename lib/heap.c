@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* heap.c: configuration, layout and birth of a heap; CPUs that come and go; refusals. */
+#include "heap.h"
+
+#include "bank.h"
+#include "offline.h"
+#include "pcpu.h"
+
+/* Spans of frames that share an arena are at least 1 GiB and by default this many frames. */
+#define ARENA_ORDER 20u
+
+hvmem_status hvmem__refuse(struct hvmem_heap *heap, hvmem_status code, hvmem_mfn mfn,
+                           hvmem_order order, hvmem_u64 info)
+{
+    if (code <= HVMEM_E_ARG) {
+        hvmem__count(heap, &heap->refused, 1);
+        hvmem__host_report(&heap->host, code, mfn, order, info);
+    }
+    return code;
+}
+
+void hvmem_config_default(struct hvmem_config *config)
+{
+    memset(config, 0, sizeof *config);
+    config->size = sizeof *config;
+    config->page_shift = 12;
+    config->max_order = 18;
+    config->lock_regime = HVMEM_LOCK_CALLER;
+    config->max_cpus = 1;
+    config->max_banks = 64;
+    config->owed_on_free =
+        HVMEM_OWES_TLB | HVMEM_OWES_ICACHE | HVMEM_OWES_DCACHE | HVMEM_OWES_SCRUB;
+}
+
+static hvmem_status check_nodes(const struct hvmem_config *config)
+{
+    hvmem_u32 i;
+
+    if (config->distance_nodes > HVMEM_NODE_LIMIT || !config->distance_nodes != !config->distance)
+        return HVMEM_E_NODE;
+    for (i = 0; config->cpu_node && i < config->max_cpus; i++)
+        if (config->cpu_node[i] >= HVMEM_NODE_LIMIT)
+            return HVMEM_E_NODE;
+    return HVMEM_OK;
+}
+
+static hvmem_status check_config(const struct hvmem_config *config)
+{
+    if (!config)
+        return HVMEM_E_ARG;
+    if (config->size != sizeof *config)
+        return HVMEM_E_VERSION;
+    if ((config->flags & ~HVMEM_CONFIG_NO_CPU_CACHE) || config->lock_regime > HVMEM_LOCK_IRQSAVE ||
+        (config->owed_on_free & ~HVMEM_OWES_ANY) ||
+        (config->page_shift != 12 && config->page_shift != 14 && config->page_shift != 16))
+        return HVMEM_E_ARG;
+    if (config->host && config->host->size < 2 * sizeof(hvmem_u32))
+        return HVMEM_E_VERSION;
+    if (config->max_order > HVMEM_ORDER_LIMIT || config->arena_order > 32)
+        return HVMEM_E_ORDER;
+    if (!config->max_cpus || config->max_cpus > HVMEM_CPU_LIMIT)
+        return HVMEM_E_CPU;
+    if (!config->max_banks || config->max_banks > 0xfffeu || config->max_domains > 0xfffeu)
+        return HVMEM_E_COUNT;
+    return check_nodes(config);
+}
+
+/* ---- layout --------------------------------------------------------------------------------- */
+
+/* Hands out parts of the heap's memory, or only measures (base NULL). */
+struct cutter {
+    hvmem_u8 *base;
+    hvmem_size used;
+};
+
+static void *cut(struct cutter *cutter, hvmem_u64 count, hvmem_size each)
+{
+    void *part = cutter->base ? cutter->base + cutter->used : HVMEM_NULL;
+
+    cutter->used = (hvmem_size)hvmem__round_up(cutter->used + count * each, 2 * HVMEM_LINE);
+    return part;
+}
+
+/* The one description of a heap's memory; fills in the pointers of *heap. */
+static void layout(struct cutter *cutter, const struct hvmem_config *config,
+                   struct hvmem_heap *heap)
+{
+    heap->pcpu = cut(cutter, config->max_cpus, sizeof *heap->pcpu);
+    heap->bank = cut(cutter, config->max_banks, sizeof *heap->bank);
+    heap->arena = cut(cutter, config->max_banks, sizeof *heap->arena);
+    heap->domain = cut(cutter, config->max_domains + 1u, sizeof *heap->domain);
+    heap->order_of_banks = cut(cutter, config->max_banks, sizeof *heap->order_of_banks);
+    heap->token_cpu = cut(cutter, HVMEM__TOKENS, sizeof *heap->token_cpu);
+    heap->online = cut(cutter, (config->max_cpus + 63) / 64, sizeof *heap->online);
+    heap->bad = cut(cutter, HVMEM__BAD_LIMIT, sizeof *heap->bad);
+    heap->host.held = cut(cutter, config->max_cpus, sizeof *heap->host.held);
+    heap->cpu_node = cut(cutter, config->max_cpus, 1);
+    heap->distance = cut(cutter, (hvmem_u64)config->distance_nodes * config->distance_nodes, 1);
+}
+
+hvmem_status hvmem_heap_size(const struct hvmem_config *config, hvmem_size *bytes)
+{
+    hvmem_status status = bytes ? check_config(config) : HVMEM_E_ARG;
+    struct cutter cutter = {HVMEM_NULL, 0};
+    struct hvmem_heap measured;
+
+    if (status)
+        return status;
+    cut(&cutter, 1, sizeof measured);
+    layout(&cutter, config, &measured);
+    *bytes = cutter.used;
+    return HVMEM_OK;
+}
+
+/* Members that come straight from the configuration. */
+static void configure(struct hvmem_heap *heap, const struct hvmem_config *config)
+{
+    heap->backend = config->backend;
+    heap->page_shift = config->page_shift;
+    heap->max_order = config->max_order;
+    heap->arena_order = config->arena_order ? config->arena_order : ARENA_ORDER;
+    if (heap->arena_order < config->max_order)
+        heap->arena_order = config->max_order;
+    heap->flags = config->flags;
+    heap->max_cpus = config->max_cpus;
+    heap->max_banks = config->max_banks;
+    heap->max_domains = config->max_domains;
+    heap->owed_on_free = config->owed_on_free;
+    heap->low_frames = config->low_frames;
+    heap->low_hysteresis = config->low_hysteresis;
+    heap->distance_nodes = config->distance_nodes;
+    heap->clock = 1;
+    if (config->distance)
+        memcpy(heap->distance, config->distance,
+               (hvmem_size)config->distance_nodes * config->distance_nodes);
+    if (config->cpu_node)
+        memcpy(heap->cpu_node, config->cpu_node, config->max_cpus);
+}
+
+hvmem_status hvmem_heap_init(void *memory, hvmem_size bytes, const struct hvmem_config *config,
+                             struct hvmem_heap **heap)
+{
+    struct cutter cutter = {HVMEM_NULL, 0};
+    hvmem_status status;
+    hvmem_size need;
+    hvmem_u32 i, *held;
+
+    status = heap ? hvmem_heap_size(config, &need) : HVMEM_E_ARG;
+    if (status)
+        return status;
+    if (!memory || bytes < need || ((hvmem_uptr)memory & (HVMEM_LINE - 1)))
+        return HVMEM_E_BUFFER;
+    memset(memory, 0, need);
+    cutter.base = memory;
+    *heap = cut(&cutter, 1, sizeof **heap);
+    layout(&cutter, config, *heap);
+    held = (*heap)->host.held;
+    hvmem__host_bind(&(*heap)->host, config->host, config->host_ctx, config->lock_regime);
+    (*heap)->host.held = held;
+    configure(*heap, config);
+    for (i = 0; i < HVMEM_NODE_LIMIT; i++)
+        memset((*heap)->node[i].arena, 0xff, sizeof(*heap)->node[i].arena);
+    for (i = 0; i < HVMEM__TOKENS; i++)
+        (*heap)->token_cpu[i] = HVMEM__NO_CPU;
+    hvmem__pcpu_init(*heap);
+    (*heap)->online[0] = 1;
+    return HVMEM_OK;
+}
+
+/* ---- CPUs ----------------------------------------------------------------------------------- */
+
+hvmem_status hvmem_smp_enable(struct hvmem_heap *heap)
+{
+    hvmem_cpu cpu;
+
+    if (heap->host.smp || heap->host.regime == HVMEM_LOCK_CALLER)
+        return hvmem__refuse(heap, HVMEM_E_PHASE, 0, HVMEM_ORDER_ANY, 0);
+#ifndef HVMEM_HOST_THIS_CPU
+    if (heap->max_cpus > 1 && !heap->host.ops.this_cpu)
+        return hvmem__refuse(heap, HVMEM_E_UNSUPPORTED, 0, HVMEM_ORDER_ANY, 0);
+#endif
+    cpu = hvmem__this_cpu(&heap->host);
+    if (cpu >= heap->max_cpus)
+        return hvmem__refuse(heap, HVMEM_E_CPU, 0, HVMEM_ORDER_ANY, cpu);
+    hvmem__pcpu_drain_all(heap);
+    hvmem__pcpu_smp(heap);
+    heap->online[0] = 0;
+    heap->online[cpu / 64] |= (hvmem_u64)1 << (cpu % 64);
+    heap->host.smp = 1;
+    return HVMEM_OK;
+}
+
+/* Change a CPU's membership. Returns whether it changed. */
+static int set_online(struct hvmem_heap *heap, hvmem_cpu cpu, int online)
+{
+    hvmem_u64 bit = (hvmem_u64)1 << (cpu % 64), state = hvmem__lock_admin(heap), old;
+
+    old = heap->online[cpu / 64];
+    hvmem__store(&heap->online[cpu / 64], online ? old | bit : old & ~bit);
+    hvmem__unlock_admin(heap, state);
+    return (old & bit ? 1 : 0) != online;
+}
+
+hvmem_status hvmem_cpu_online(struct hvmem_heap *heap, hvmem_cpu cpu)
+{
+    if (cpu >= heap->max_cpus || !set_online(heap, cpu, 1))
+        return hvmem__refuse(heap, HVMEM_E_CPU, 0, HVMEM_ORDER_ANY, cpu);
+    return HVMEM_OK;
+}
+
+hvmem_status hvmem_cpu_offline(struct hvmem_heap *heap, hvmem_cpu cpu)
+{
+    if (cpu >= heap->max_cpus || !set_online(heap, cpu, 0))
+        return hvmem__refuse(heap, HVMEM_E_CPU, 0, HVMEM_ORDER_ANY, cpu);
+    hvmem__pcpu_drain(heap, cpu);
+    return HVMEM_OK;
+}
+
+hvmem_status hvmem_drain(struct hvmem_heap *heap)
+{
+    hvmem__pcpu_drain_all(heap);
+    return HVMEM_OK;
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * heap.h: the inside of a heap: which structures exist, what guards each member, and the one
+ * concept a file of the heap's internal interface.
+ *
+ * A heap is a directory of banks (bank.h), each belonging to one arena (arena.h). An arena is the
+ * set of frames of one node that share a lock; blocks merge within it. In front of the arenas
+ * stand the per-CPU caches (pcpu.h).
+ */
+#ifndef HVMEM_LIB_HEAP_H
+#define HVMEM_LIB_HEAP_H
+
+#include <hvmem/domain.h>
+#include <hvmem/heap.h>
+
+#include "frame.h"
+#include "lazybits.h"
+#include "lock.h"
+
+/* Arenas a node can have; a power of two. The arena of a frame is (mfn >> arena_order) modulo it. */
+#define HVMEM__NODE_ARENAS 64u
+#define HVMEM__NO_ARENA    0xffffu
+#define HVMEM__NO_BANK     0xffffffffu
+#define HVMEM__NO_MFN      (~(hvmem_u64)0)
+
+/*
+ * A piece of RAM with its table: at most one span of 2^arena_order frames. Geometry is constant
+ * while live. Counts and sets are guarded by the arena's lock.
+ */
+struct hvmem__bank {
+    hvmem_mfn base;
+    hvmem_u64 frames;
+    hvmem__record *record; /* one a frame */
+    struct hvmem__table *table;
+    hvmem_u32 live;  /* 1 while in the directory; admin lock, and the arena's lock to clear it */
+    hvmem_u32 arena; /* index */
+    hvmem_u32 next;  /* next bank of the arena by address, or HVMEM__NO_BANK; arena lock */
+    hvmem_node node;
+    hvmem_mfn group_base; /* the bank as the host gave it */
+    hvmem_u64 group_frames;
+    hvmem_u32 orders;      /* bit k: free_blocks[k] != 0 */
+    hvmem_u32 hotplug;     /* range for node look-up only; no table */
+    hvmem_u64 free_frames; /* in free blocks whose head is in this bank */
+    hvmem_u64 reserved_frames;
+    hvmem_u64 offline_frames; /* OFFLINE, OFFLINING excluded */
+    hvmem_u64 quarantine_frames;
+    hvmem_u64 free_blocks[HVMEM_ORDER_LIMIT + 1];
+    struct hvmem__bits head; /* frames that start a block outside the free set */
+    struct hvmem__bits free[HVMEM_ORDER_LIMIT + 1]; /* blocks of each order, by index from base */
+};
+
+struct hvmem__arena {
+    struct hvmem_lock lock;
+    hvmem_node node;
+    hvmem_u32 slot;       /* place in its node's tables */
+    hvmem_u32 first_bank; /* banks by address */
+    hvmem_u32 counted;    /* claims are being counted here (claim.h); arena lock */
+    hvmem_u8 pad[HVMEM_LINE - 24];
+};
+
+/*
+ * may[k]: arenas that may have a free block of order >= k. INVARIANT: a clear bit is right. Bits are
+ * set by whoever adds such a block and cleared only by a search that found none, both under the
+ * arena's lock, so that in steady state nobody writes here.
+ */
+struct hvmem__node {
+    hvmem_u64 may[HVMEM_ORDER_LIMIT + 1];
+    hvmem_u16 arena[HVMEM__NODE_ARENAS]; /* index or HVMEM__NO_ARENA; admin lock */
+    hvmem_u64 spare;                     /* free and not claimed; claim lock */
+    hvmem_u64 claimed;                   /* node claims outstanding; claim lock */
+    hvmem_u64 banks;                     /* banks on this node; admin lock */
+};
+
+struct hvmem__pcpu;
+
+struct hvmem_heap {
+    /* Constant after init. */
+    struct hvmem__host host;
+    struct hvmem_backend *backend;
+    hvmem_u32 page_shift, max_order, arena_order, flags;
+    hvmem_u32 max_cpus, max_banks, max_domains, owed_on_free;
+    hvmem_u32 distance_nodes;
+    hvmem_u64 low_frames, low_hysteresis;
+    hvmem_u8 *distance;           /* [distance_nodes][distance_nodes] */
+    hvmem_u8 *cpu_node;           /* [max_cpus] */
+    struct hvmem__bank *bank;     /* [max_banks] */
+    struct hvmem__arena *arena;   /* [max_banks] */
+    struct hvmem__pcpu *pcpu;     /* [max_cpus] */
+    struct hvmem_domain **domain; /* [max_domains + 1], by id; admin lock */
+    hvmem_u32 *order_of_banks;    /* [max_banks] live banks by base; directory (bank.h) */
+    hvmem_u32 *token_cpu;         /* [tokens] (pcpu.h) */
+    hvmem_u64 *online;            /* CPU set, a bit each; admin lock */
+
+    struct hvmem_lock admin;
+    hvmem_u32 sequence;    /* odd while the directory changes (bank.h) */
+    hvmem_u32 banks;       /* live banks in order_of_banks */
+    hvmem_u32 arenas;      /* arenas in use; never shrinks; admin lock */
+    hvmem_u32 tokens_used; /* admin lock */
+    hvmem_u32 low_state;   /* 1: LOW_MEMORY was told last; atomic */
+    hvmem_u32 quiesced;    /* tables are marked clean; admin lock to set */
+    hvmem_u64 node_mask;   /* nodes with memory; admin lock, read at any time */
+
+    hvmem_mfn *bad; /* [HVMEM__BAD_LIMIT] bad frames in use (offline.h); admin lock */
+    hvmem_u32 bad_count;
+
+    struct hvmem_lock claim_lock;
+    hvmem_u32 claims_active; /* claim.h; admin lock */
+    hvmem_u64 spare;         /* free frames not claimed; claim lock */
+    hvmem_u64 claimed;       /* all outstanding claims; claim lock */
+
+    hvmem_u64 clock;   /* flush clock */
+    hvmem_u64 refused; /* atomic */
+    hvmem_u64 flushes; /* atomic */
+
+    struct hvmem__node node[HVMEM_NODE_LIMIT];
+};
+
+/* Count a refusal and, if the caller is to blame, report it. Returns `code`. No lock held. */
+hvmem_status hvmem__refuse(struct hvmem_heap *heap, hvmem_status code, hvmem_mfn mfn,
+                           hvmem_order order, hvmem_u64 info);
+
+/* Atomic where several CPUs run, plain before. */
+static inline void hvmem__count(const struct hvmem_heap *heap, hvmem_u64 *counter, hvmem_u64 by)
+{
+    if (heap->host.smp)
+        __atomic_fetch_add(counter, by, __ATOMIC_RELAXED);
+    else
+        hvmem__store(counter, *counter + by);
+}
+
+static inline hvmem_u64 hvmem__lock_admin(struct hvmem_heap *heap)
+{
+    return hvmem__lock(&heap->host, &heap->admin, HVMEM__RANK_ADMIN);
+}
+
+static inline void hvmem__unlock_admin(struct hvmem_heap *heap, hvmem_u64 state)
+{
+    hvmem__unlock(&heap->host, &heap->admin, HVMEM__RANK_ADMIN, state);
+}
+
+static inline hvmem_u64 hvmem__lock_arena(struct hvmem_heap *heap, struct hvmem__arena *arena)
+{
+    return hvmem__lock(&heap->host, &arena->lock, HVMEM__RANK_ARENA);
+}
+
+static inline void hvmem__unlock_arena(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                                       hvmem_u64 state)
+{
+    hvmem__unlock(&heap->host, &arena->lock, HVMEM__RANK_ARENA, state);
+}
+
+static inline hvmem_u64 hvmem__mask_below(hvmem_u32 bits)
+{
+    return bits >= 64 ? ~(hvmem_u64)0 : ((hvmem_u64)1 << bits) - 1;
+}
+
+#endif

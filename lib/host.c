@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* host.c: binding a host's table, and the end of the road. */
+#include "hostcall.h"
+
+void hvmem__host_bind(struct hvmem__host *host, const struct hvmem_host_ops *ops, void *ctx,
+                      hvmem_u32 regime)
+{
+    memset(host, 0, sizeof *host);
+    if (ops) {
+        hvmem_size known = ops->size < sizeof host->ops ? ops->size : sizeof host->ops;
+
+        memcpy(&host->ops, ops, known);
+    }
+    host->ctx = ctx;
+    host->regime = regime;
+}
+
+void hvmem__bug(const struct hvmem__host *host, const char *where)
+{
+    if (host->ops.bug)
+        host->ops.bug(host->ctx, where);
+    __builtin_trap();
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* lazybits.c: layout, summary maintenance and search of lazily valid bitmaps. */
+#include "lazybits.h"
+
+static hvmem_u64 words_for(hvmem_u64 bits)
+{
+    return (bits + 63) / 64;
+}
+
+hvmem_u64 hvmem__bits_words(hvmem_u64 count)
+{
+    hvmem_u64 words = words_for(count), total = words;
+
+    while (words > 1) {
+        words = words_for(words);
+        total += words;
+    }
+    return total;
+}
+
+void hvmem__bits_init(struct hvmem__bits *bits, hvmem_u64 *memory, hvmem_u64 count, int fresh)
+{
+    hvmem_u64 words = words_for(count);
+    hvmem_u32 k = 0;
+
+    memset(bits, 0, sizeof *bits);
+    bits->count = count;
+    for (;;) {
+        bits->level[k] = memory;
+        if (fresh && (k > 0 || words <= 1))
+            memset(memory, 0, (hvmem_size)words * sizeof *memory);
+        memory += words;
+        k++;
+        if (words <= 1)
+            break;
+        words = words_for(words);
+    }
+    bits->levels = k;
+}
+
+/* Word `word` of level 0 became non-zero (it was written before). Arena lock held. */
+void hvmem__bits_raise(struct hvmem__bits *bits, hvmem_u64 word)
+{
+    hvmem_u32 k;
+
+    for (k = 1; k < bits->levels; k++) {
+        hvmem_u64 *up = &bits->level[k][word >> 6], old = *up;
+
+        hvmem__store_release(up, old | (hvmem_u64)1 << (word & 63));
+        if (old)
+            return;
+        word >>= 6;
+    }
+}
+
+/* Word `word` of level 0 became zero. Arena lock held. */
+void hvmem__bits_lower(struct hvmem__bits *bits, hvmem_u64 word)
+{
+    hvmem_u32 k;
+
+    for (k = 1; k < bits->levels; k++) {
+        hvmem_u64 *up = &bits->level[k][word >> 6], left = *up & ~((hvmem_u64)1 << (word & 63));
+
+        hvmem__store_release(up, left);
+        if (left)
+            return;
+        word >>= 6;
+    }
+}
+
+/* Words of level k, for bounds. */
+static hvmem_u64 level_words(const struct hvmem__bits *bits, hvmem_u32 k)
+{
+    hvmem_u64 words = words_for(bits->count);
+
+    while (k--)
+        words = words_for(words);
+    return words;
+}
+
+hvmem_u64 hvmem__bits_next(const struct hvmem__bits *bits, hvmem_u64 from)
+{
+    hvmem_u64 at = from, word, mask;
+    hvmem_u32 k = 0;
+
+    if (from >= bits->count)
+        return HVMEM__BITS_NONE;
+    /* Up: the first level that has a member at or after `at` in the same word. */
+    for (;;) {
+        word = at >> 6;
+        mask = k ? bits->level[k][word] : hvmem__bits_word(bits, word);
+        mask &= ~(hvmem_u64)0 << (at & 63);
+        if (mask)
+            break;
+        at = word + 1;
+        k++;
+        if (k >= bits->levels || (at >> 6) >= level_words(bits, k))
+            return HVMEM__BITS_NONE;
+    }
+    /* Down: the first member below it. */
+    at = word << 6 | hvmem__lowest(mask);
+    while (k > 0) {
+        k--;
+        at = at << 6 | hvmem__lowest(bits->level[k][at]);
+    }
+    return at;
+}

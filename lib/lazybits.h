@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * lazybits.h: a set of numbers 0 .. n-1 as a bitmap with summary levels, in memory that starts with
+ * unknown content.
+ *
+ * level[0] has one bit a number; bit i of level[k+1] says that word i of level[k] is not zero. Only
+ * the levels above 0 are zeroed at init (1/64 of the memory). INVARIANT: a word of level 0 means
+ * something only while its bit in level 1 is set; otherwise it counts as zero and may hold garbage.
+ * (A set so small that level 0 is the top level is zeroed itself.)
+ *
+ * Lock contract: changes need the lock of the arena that owns the set. hvmem__bits_test() may run
+ * without it: a number whose membership its caller keeps constant is answered exactly, because a
+ * word is written before the level-1 bit that makes it valid.
+ * Every operation costs O(levels), levels <= 6.
+ */
+#ifndef HVMEM_LIB_LAZYBITS_H
+#define HVMEM_LIB_LAZYBITS_H
+
+#include "deps.h"
+
+#define HVMEM__BITS_LEVELS 6u
+#define HVMEM__BITS_NONE   (~(hvmem_u64)0)
+
+struct hvmem__bits {
+    hvmem_u64 *level[HVMEM__BITS_LEVELS];
+    hvmem_u64 count;  /* numbers 0 .. count - 1 */
+    hvmem_u32 levels; /* 1 .. HVMEM__BITS_LEVELS */
+    hvmem_u32 reserved;
+};
+
+/* Words of memory a set of `count` numbers needs; count <= 2^36. */
+hvmem_u64 hvmem__bits_words(hvmem_u64 count);
+
+/*
+ * Lay a set out in memory. fresh: empty it (zeroes the upper levels); otherwise its content is
+ * taken as it is (adopting a table).
+ */
+void hvmem__bits_init(struct hvmem__bits *bits, hvmem_u64 *memory, hvmem_u64 count, int fresh);
+
+/* Smallest member >= from, or HVMEM__BITS_NONE. */
+hvmem_u64 hvmem__bits_next(const struct hvmem__bits *bits, hvmem_u64 from);
+
+/* The 64 members of word `word` as a mask. */
+static inline hvmem_u64 hvmem__bits_word(const struct hvmem__bits *bits, hvmem_u64 word)
+{
+    if (bits->levels > 1 && !((hvmem__load_acquire(&bits->level[1][word >> 6]) >> (word & 63)) & 1))
+        return 0;
+    return hvmem__load(&bits->level[0][word]);
+}
+
+static inline int hvmem__bits_test(const struct hvmem__bits *bits, hvmem_u64 number)
+{
+    return (int)((hvmem__bits_word(bits, number >> 6) >> (number & 63)) & 1);
+}
+
+/* Smallest member, or HVMEM__BITS_NONE. */
+static inline hvmem_u64 hvmem__bits_first(const struct hvmem__bits *bits)
+{
+    hvmem_u32 k = bits->levels;
+    hvmem_u64 at = 0;
+
+    while (k-- > 0) {
+        hvmem_u64 word = bits->level[k][at];
+
+        if (!word)
+            return HVMEM__BITS_NONE; /* only the top level can be empty */
+        at = at << 6 | hvmem__lowest(word);
+    }
+    return at;
+}
+
+void hvmem__bits_raise(struct hvmem__bits *bits, hvmem_u64 word);
+void hvmem__bits_lower(struct hvmem__bits *bits, hvmem_u64 word);
+
+/* Replace word `word`: mask must not be 0 unless the word is empty already. */
+static inline void hvmem__bits_set_mask(struct hvmem__bits *bits, hvmem_u64 word, hvmem_u64 mask)
+{
+    hvmem_u64 old = hvmem__bits_word(bits, word);
+
+    hvmem__store(&bits->level[0][word], old | mask);
+    if (!old)
+        hvmem__bits_raise(bits, word);
+}
+
+static inline void hvmem__bits_clear_mask(struct hvmem__bits *bits, hvmem_u64 word, hvmem_u64 mask)
+{
+    hvmem_u64 left = hvmem__bits_word(bits, word) & ~mask;
+
+    hvmem__store(&bits->level[0][word], left);
+    if (!left)
+        hvmem__bits_lower(bits, word);
+}
+
+static inline void hvmem__bits_set(struct hvmem__bits *bits, hvmem_u64 number)
+{
+    hvmem__bits_set_mask(bits, number >> 6, (hvmem_u64)1 << (number & 63));
+}
+
+static inline void hvmem__bits_clear(struct hvmem__bits *bits, hvmem_u64 number)
+{
+    hvmem__bits_clear_mask(bits, number >> 6, (hvmem_u64)1 << (number & 63));
+}
+
+#endif

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * lock.h: the library's locks under the three regimes of hvmem/host.h, and their ranks.
+ *
+ * A lock is taken with hvmem__lock() and released with hvmem__unlock(), which carry the interrupt
+ * state of the regime HVMEM_LOCK_IRQSAVE between them. Nothing is done in HVMEM_LOCK_CALLER, and no
+ * atomic is used before smp is set.
+ *
+ * Ranks: a CPU takes locks in rising rank only; two of one rank never. Checked in debug builds.
+ * docs/architecture.md explains the order; this enum is the order.
+ */
+#ifndef HVMEM_LIB_LOCK_H
+#define HVMEM_LIB_LOCK_H
+
+#include "hostcall.h"
+
+enum hvmem__rank {
+    HVMEM__RANK_PLACEMENT = 1, /* placement of one vCPU */
+    HVMEM__RANK_VCPU_LIST,     /* one CPU's list of vCPUs */
+    HVMEM__RANK_IDENT,         /* identifier allocator */
+    HVMEM__RANK_SPACE,         /* translation spaces */
+    HVMEM__RANK_ADMIN,         /* shape of a heap: banks, CPUs, domains, claims being switched */
+    HVMEM__RANK_CACHE,         /* gate of one CPU's frame cache */
+    HVMEM__RANK_ARENA,         /* free blocks of one arena */
+    HVMEM__RANK_CLAIM,         /* claims and spare counts */
+    HVMEM__RANK_LEAF           /* taken last, never followed by another */
+};
+
+void hvmem__lock_spin(const struct hvmem__host *host, struct hvmem_lock *lock);
+void hvmem__lock_check(const struct hvmem__host *host, enum hvmem__rank rank, int taking);
+
+/* Acquire. Returns the state that hvmem__unlock() needs. */
+static inline hvmem_u64 hvmem__lock(const struct hvmem__host *host, struct hvmem_lock *lock,
+                                    enum hvmem__rank rank)
+{
+    hvmem_u64 state = host->regime == HVMEM_LOCK_IRQSAVE ? hvmem__irq_save(host) : 0;
+
+    if (host->smp) {
+#if HVMEM_CHECK_LEVEL >= 2
+        hvmem__lock_check(host, rank, 1);
+#endif
+        hvmem__lock_spin(host, lock);
+    }
+    (void)rank;
+    return state;
+}
+
+/* Release a lock taken with hvmem__lock(). */
+static inline void hvmem__unlock(const struct hvmem__host *host, struct hvmem_lock *lock,
+                                 enum hvmem__rank rank, hvmem_u64 state)
+{
+    if (host->smp) {
+#if HVMEM_CHECK_LEVEL >= 2
+        hvmem__lock_check(host, rank, 0);
+#endif
+#ifdef HVMEM_HOST_UNLOCK
+        HVMEM_HOST_UNLOCK(host->ctx, lock);
+#else
+        if (host->ops.unlock)
+            host->ops.unlock(host->ctx, lock);
+        else
+            hvmem__store_release(&lock->serving, lock->serving + 1);
+#endif
+    }
+    (void)rank;
+    if (host->regime == HVMEM_LOCK_IRQSAVE)
+        hvmem__irq_restore(host, state);
+}
+
+/* Whether somebody holds the lock; true where it cannot be known. For assertions. */
+static inline int hvmem__lock_held(const struct hvmem__host *host, const struct hvmem_lock *lock)
+{
+#ifdef HVMEM_HOST_LOCK
+    (void)host;
+    (void)lock;
+    return 1;
+#else
+    return !host->smp || host->ops.lock || hvmem__load(&lock->next) != hvmem__load(&lock->serving);
+#endif
+}
+
+#endif

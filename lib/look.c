@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* look.c: looking at a heap without changing it: look-up, walk, counts, watermarks. */
+#include "arena.h"
+#include "claim.h"
+#include "free.h"
+#include "pcpu.h"
+
+hvmem_status hvmem_lookup(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvmem_block *block)
+{
+    hvmem_status status = block ? hvmem__block_at(heap, mfn, block) : HVMEM_E_ARG;
+
+    return status ? hvmem__refuse(heap, status, mfn, HVMEM_ORDER_ANY, 0) : HVMEM_OK;
+}
+
+/* The first live bank that ends above mfn: where a walk goes on. 0 at the end. */
+static int next_bank(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_mfn *start)
+{
+    hvmem_mfn best = HVMEM__NO_MFN;
+    hvmem_u32 i;
+
+    for (i = 0; i < heap->max_banks; i++) {
+        const struct hvmem__bank *b = &heap->bank[i];
+
+        if (hvmem__load(&b->live) && b->base + b->frames > mfn && b->base < best)
+            best = b->base;
+    }
+    *start = best > mfn ? best : mfn;
+    return best != HVMEM__NO_MFN;
+}
+
+hvmem_status hvmem_walk(struct hvmem_heap *heap, hvmem_u64 *cursor, struct hvmem_block *block)
+{
+    hvmem_mfn at;
+
+    if (!cursor || !block)
+        return hvmem__refuse(heap, HVMEM_E_ARG, 0, HVMEM_ORDER_ANY, 0);
+    while (next_bank(heap, *cursor, &at)) {
+        hvmem_status status = hvmem__block_at(heap, at, block);
+
+        if (!status) {
+            *cursor = block->mfn + ((hvmem_u64)1 << block->order);
+            return HVMEM_AGAIN;
+        }
+        if (status == HVMEM_E_CORRUPT)
+            return hvmem__refuse(heap, status, at, HVMEM_ORDER_ANY, 0);
+        *cursor = at; /* the bank was removed meanwhile: look again from here */
+    }
+    return HVMEM_OK;
+}
+
+/* ---- counts --------------------------------------------------------------------------------- */
+
+hvmem_u64 hvmem_free_frames(struct hvmem_heap *heap)
+{
+    hvmem_u64 frames = 0;
+    hvmem_u32 i, banks = hvmem__load(&heap->banks);
+
+    for (i = 0; i < banks; i++)
+        frames += hvmem__load(&heap->bank[hvmem__load(&heap->order_of_banks[i])].free_frames);
+    return frames + hvmem__pcpu_cached(heap, HVMEM_NODE_ANY);
+}
+
+static void add_bank(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_node node,
+                     struct hvmem_stats *stats)
+{
+    struct hvmem__arena *arena = hvmem__arena_of(heap, b);
+    hvmem_u64 state = hvmem__lock_arena(heap, arena);
+    hvmem_u32 k;
+
+    if (b->live && (node == HVMEM_NODE_ANY || b->node == node)) {
+        stats->frames += b->frames;
+        stats->free += b->free_frames;
+        stats->reserved += b->reserved_frames;
+        stats->offline += b->offline_frames;
+        stats->quarantined += b->quarantine_frames;
+        for (k = 0; k <= heap->max_order; k++)
+            stats->free_blocks[k] += b->free_blocks[k];
+    }
+    hvmem__unlock_arena(heap, arena, state);
+}
+
+hvmem_status hvmem_stats(struct hvmem_heap *heap, hvmem_node node, hvmem_size size,
+                         struct hvmem_stats *stats)
+{
+    hvmem_u32 i;
+
+    if (!stats)
+        return hvmem__refuse(heap, HVMEM_E_ARG, 0, HVMEM_ORDER_ANY, 0);
+    if (size != sizeof *stats)
+        return hvmem__refuse(heap, HVMEM_E_VERSION, 0, HVMEM_ORDER_ANY, size);
+    if (node != HVMEM_NODE_ANY &&
+        (node >= HVMEM_NODE_LIMIT || !(hvmem__load(&heap->node_mask) >> node & 1)))
+        return hvmem__refuse(heap, HVMEM_E_NODE, 0, HVMEM_ORDER_ANY, node);
+    memset(stats, 0, sizeof *stats);
+    for (i = 0; i < heap->max_banks; i++)
+        if (hvmem__load(&heap->bank[i].live))
+            add_bank(heap, &heap->bank[i], node, stats);
+    if (node == HVMEM_NODE_ANY && hvmem__load(&heap->claims_active))
+        hvmem__claim_snapshot(heap, &stats->free, &stats->claimed);
+    else if (node != HVMEM_NODE_ANY)
+        stats->claimed = hvmem__load(&heap->node[node].claimed);
+    stats->cached = hvmem__pcpu_cached(heap, node);
+    stats->free += stats->cached;
+    stats->allocated =
+        stats->frames - stats->free - stats->reserved - stats->offline - stats->quarantined;
+    stats->refused = hvmem__load(&heap->refused);
+    stats->flushes = hvmem__load(&heap->flushes);
+    return HVMEM_OK;
+}
+
+/* Whether this call is the one that changes the state. */
+static int set_low(struct hvmem_heap *heap, hvmem_u32 low)
+{
+    hvmem_u32 old = heap->low_state;
+
+    if (heap->host.smp)
+        return __atomic_exchange_n(&heap->low_state, low, __ATOMIC_RELAXED) != low;
+    heap->low_state = low;
+    return old != low;
+}
+
+void hvmem__watch(struct hvmem_heap *heap)
+{
+    hvmem_u32 low;
+    hvmem_u64 frames;
+
+    if (hvmem__likely(!heap->low_frames))
+        return;
+    frames = hvmem_free_frames(heap);
+    low = hvmem__load(&heap->low_state);
+    if (!low && frames <= heap->low_frames) {
+        if (set_low(heap, 1))
+            hvmem__host_event(&heap->host, HVMEM_EVENT_LOW_MEMORY, frames, heap->low_frames);
+    } else if (low && frames > heap->low_frames + heap->low_hysteresis) {
+        if (set_low(heap, 0))
+            hvmem__host_event(&heap->host, HVMEM_EVENT_MEMORY_OK, frames, heap->low_frames);
+    }
+}

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* offline.c: taking bad frames out of service and back. */
+#include "offline.h"
+
+#include "arena.h"
+#include "claim.h"
+#include "free.h"
+#include "pcpu.h"
+
+/* Position of a frame in the list of bad frames, or bad_count. Admin lock held. */
+static hvmem_u32 bad_index(const struct hvmem_heap *heap, hvmem_mfn mfn)
+{
+    hvmem_u32 i = 0;
+
+    while (i < heap->bad_count && heap->bad[i] != mfn)
+        i++;
+    return i;
+}
+
+/* Whether a bad frame lies in [lo, hi). Admin lock held. */
+static int bad_in(const struct hvmem_heap *heap, hvmem_mfn lo, hvmem_mfn hi)
+{
+    hvmem_u32 i;
+
+    for (i = 0; i < heap->bad_count; i++)
+        if (heap->bad[i] >= lo && heap->bad[i] < hi)
+            return 1;
+    return 0;
+}
+
+/* Mark one free frame, already out of the sets, OFFLINE. Arena lock held. */
+static void mark_offline(struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record)
+{
+    record = hvmem__rec_with_owner(hvmem__rec_with_state(record, HVMEM_BLOCK_OFFLINE), 0);
+    b->table->clean = 0;
+    b->offline_frames++;
+    hvmem__arena_mark(b, mfn, record);
+}
+
+/* Sort a block in nobody's hands into bad frames and the rest. Admin and arena locks held. */
+static void sort_out(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
+                     hvmem_mfn mfn, hvmem__record record)
+{
+    hvmem_u32 order = hvmem__rec_order(record);
+    hvmem_mfn end = mfn + ((hvmem_u64)1 << order);
+    hvmem__record left, right;
+
+    b = hvmem__arena_bank(heap, arena, b, mfn);
+    if (!bad_in(heap, mfn, end)) {
+        hvmem__claim_give(heap, arena, end - mfn);
+        hvmem__arena_give(heap, arena, b, mfn, record);
+    } else if (order == 0) {
+        mark_offline(b, mfn, record);
+    } else {
+        hvmem__split_record(heap, arena, b, mfn, record, &left, &right);
+        sort_out(heap, arena, b, mfn, left);
+        sort_out(heap, arena, b, mfn + ((hvmem_u64)1 << (order - 1)), right);
+    }
+}
+
+void hvmem__offline_freed(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
+                          hvmem__record record)
+{
+    struct hvmem__arena *arena = hvmem__arena_of(heap, b);
+    hvmem_mfn end = mfn + ((hvmem_u64)1 << hvmem__rec_order(record)), gone[HVMEM__BAD_LIMIT];
+    hvmem_u64 state = hvmem__lock_admin(heap), arena_state = hvmem__lock_arena(heap, arena);
+    hvmem_u32 i, n = 0;
+
+    hvmem__bits_clear(&b->head, mfn - b->base);
+    sort_out(heap, arena, b, mfn, record);
+    hvmem__unlock_arena(heap, arena, arena_state);
+    for (i = 0; i < heap->bad_count;) {
+        if (heap->bad[i] >= mfn && heap->bad[i] < end) {
+            gone[n++] = heap->bad[i];
+            heap->bad[i] = heap->bad[--heap->bad_count];
+        } else {
+            i++;
+        }
+    }
+    hvmem__unlock_admin(heap, state);
+    for (i = 0; i < n; i++)
+        hvmem__host_event(&heap->host, HVMEM_EVENT_OFFLINED, gone[i], 0);
+}
+
+/* A free frame goes out of service at once. E_BUSY if it is not free. Admin lock held. */
+static hvmem_status offline_free(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn)
+{
+    struct hvmem__arena *arena = hvmem__arena_of(heap, b);
+    hvmem_u64 state = hvmem__lock_arena(heap, arena);
+    hvmem_status status = HVMEM_E_BUSY;
+    hvmem_u32 order;
+    hvmem_mfn head;
+
+    if (b->live && hvmem__arena_find(heap, arena, b, mfn, &head, &order)) {
+        hvmem__claim_force(heap, arena, 1);
+        mark_offline(b, mfn, hvmem__arena_carve(heap, arena, b, head, order, mfn, 0));
+        status = HVMEM_OK;
+    }
+    hvmem__unlock_arena(heap, arena, state);
+    return status;
+}
+
+/* A frame in use is noted, and its block marked. Admin lock held. */
+static hvmem_status offline_used(struct hvmem_heap *heap, hvmem_mfn mfn)
+{
+    struct hvmem_block block;
+    hvmem_status status = hvmem__block_at(heap, mfn, &block);
+    struct hvmem__bank *b;
+    hvmem__record *record, r;
+
+    if (status)
+        return status;
+    if (block.state == HVMEM_BLOCK_OFFLINE || bad_index(heap, mfn) < heap->bad_count)
+        return HVMEM_E_OFFLINE;
+    status = hvmem__state_error(block.state);
+    if (status) /* free or cached now: the caller tries again */
+        return status == HVMEM_E_FREE ? HVMEM_E_BUSY : status;
+    if (heap->bad_count == HVMEM__BAD_LIMIT)
+        return HVMEM_E_COUNT;
+    b = hvmem__bank_of(heap, block.mfn);
+    record = hvmem__record_at(b, block.mfn);
+    r = hvmem__load(record);
+    if (hvmem__rec_state(r) != block.state || hvmem__rec_order(r) != block.order ||
+        !hvmem__seize(heap, record, r,
+                      hvmem__rec_with_dirt(hvmem__rec_with_state(r, HVMEM_BLOCK_OFFLINING),
+                                           hvmem__rec_dirt(r))))
+        return HVMEM_E_BUSY;
+    heap->bad[heap->bad_count++] = mfn;
+    return HVMEM_AGAIN;
+}
+
+hvmem_status hvmem_offline(struct hvmem_heap *heap, hvmem_mfn mfn)
+{
+    struct hvmem__bank *b = hvmem__bank_of(heap, mfn);
+    hvmem_status status = b ? HVMEM_E_BUSY : HVMEM_E_FOREIGN;
+    hvmem_u32 tries;
+
+    for (tries = 0; status == HVMEM_E_BUSY && tries < HVMEM__SEIZE_TRIES; tries++) {
+        hvmem_u64 state;
+
+        if (tries)
+            hvmem__pcpu_drain_all(heap);
+        state = hvmem__lock_admin(heap);
+        status = offline_free(heap, b, mfn);
+        if (status)
+            status = offline_used(heap, mfn);
+        hvmem__unlock_admin(heap, state);
+    }
+    if (!status)
+        hvmem__watch(heap);
+    return status < 0 ? hvmem__refuse(heap, status, mfn, 0, 0) : status;
+}
+
+/* An OFFLINE frame is free again. Admin lock held. */
+static hvmem_status online_free(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn)
+{
+    struct hvmem__arena *arena = hvmem__arena_of(heap, b);
+    hvmem_u64 state = hvmem__lock_arena(heap, arena);
+    hvmem_status status = HVMEM_E_ARG;
+
+    if (b->live && hvmem__is_head(b, mfn)) {
+        hvmem__record r = hvmem__load(hvmem__record_at(b, mfn));
+
+        if (hvmem__rec_state(r) == HVMEM_BLOCK_OFFLINE) {
+            b->offline_frames--;
+            b->table->clean = 0;
+            hvmem__bits_clear(&b->head, mfn - b->base);
+            hvmem__claim_give(heap, arena, 1);
+            hvmem__arena_give(heap, arena, b, mfn, r);
+            status = HVMEM_OK;
+        }
+    }
+    hvmem__unlock_arena(heap, arena, state);
+    return status;
+}
+
+/* A frame that waited for its owner stays in service. Admin lock held. */
+static hvmem_status online_used(struct hvmem_heap *heap, hvmem_mfn mfn)
+{
+    hvmem_u32 at = bad_index(heap, mfn);
+    struct hvmem_block block;
+    hvmem__record *record, r;
+
+    if (at == heap->bad_count || hvmem__block_at(heap, mfn, &block) ||
+        block.state != HVMEM_BLOCK_OFFLINING)
+        return HVMEM_E_ARG;
+    heap->bad[at] = heap->bad[--heap->bad_count];
+    if (bad_in(heap, block.mfn, block.mfn + ((hvmem_u64)1 << block.order)))
+        return HVMEM_OK;
+    record = hvmem__record_at(hvmem__bank_of(heap, block.mfn), block.mfn);
+    r = hvmem__load(record);
+    /* If the owner frees it at this moment that is as good: no bad frame is left in it. */
+    if (hvmem__rec_state(r) == HVMEM_BLOCK_OFFLINING)
+        hvmem__seize(heap, record, r, hvmem__rec_with_state(r, HVMEM_BLOCK_ALLOCATED));
+    return HVMEM_OK;
+}
+
+hvmem_status hvmem_online(struct hvmem_heap *heap, hvmem_mfn mfn)
+{
+    struct hvmem__bank *b = hvmem__bank_of(heap, mfn);
+    hvmem_status status;
+    hvmem_u64 state;
+
+    if (!b)
+        return hvmem__refuse(heap, HVMEM_E_FOREIGN, mfn, 0, 0);
+    state = hvmem__lock_admin(heap);
+    status = online_free(heap, b, mfn);
+    if (status)
+        status = online_used(heap, mfn);
+    hvmem__unlock_admin(heap, state);
+    if (!status)
+        hvmem__watch(heap);
+    return status ? hvmem__refuse(heap, status, mfn, 0, 0) : HVMEM_OK;
+}

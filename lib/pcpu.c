@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* pcpu.c: sections, bias tokens, refill and drain of the per-CPU caches. */
+#include "pcpu.h"
+
+#include "arena.h"
+#include "claim.h"
+#include "take.h"
+#include "testpoint.h"
+
+/* Work a lock section of a drain does before it lets others in, in frames given back. */
+#define DRAIN_STEPS 4u
+/* Blocks one refill takes. */
+#define REFILL0 32u
+#define REFILL1 4u
+
+hvmem_size hvmem__pcpu_tokens_bytes(void)
+{
+    return HVMEM__TOKENS * sizeof(hvmem_u32);
+}
+
+/* ---- tokens --------------------------------------------------------------------------------- */
+
+/* Set the token and the records that follow from it. Inside the section. */
+static void set_token(struct hvmem__pcpu *pc, hvmem_u32 token)
+{
+    hvmem_u32 i;
+
+    pc->token = token;
+    for (i = 0; i < HVMEM__MAGS; i++) {
+        hvmem_u32 order = i ? HVMEM__MAG_ORDER1 : 0;
+        hvmem__record given = hvmem__rec_make(order, HVMEM_BLOCK_ALLOCATED, 0);
+
+        pc->mag[i].cached = hvmem__rec_make(order, HVMEM_BLOCK_CACHED, 0);
+        pc->mag[i].given = hvmem__rec_with_bias(given, token);
+    }
+}
+
+/* A fresh token for this CPU, or none if they are used up. Inside the section. */
+static void take_token(struct hvmem_heap *heap, struct hvmem__pcpu *pc)
+{
+    hvmem_u32 token;
+
+    if (heap->host.smp)
+        token = __atomic_fetch_add(&heap->tokens_used, 1, __ATOMIC_RELAXED) + 1;
+    else
+        token = ++heap->tokens_used;
+    if (token >= HVMEM__TOKENS) {
+        hvmem__store(&heap->tokens_used, HVMEM__TOKENS);
+        return;
+    }
+    hvmem__store_release(&heap->token_cpu[token], (hvmem_u32)(pc - heap->pcpu));
+    set_token(pc, token);
+}
+
+/* Blocks handed out so far are nobody's any more. Inside the section. */
+static void drop_token(struct hvmem_heap *heap, struct hvmem__pcpu *pc)
+{
+    if (pc->token)
+        hvmem__store_release(&heap->token_cpu[pc->token], HVMEM__NO_CPU);
+    set_token(pc, 0);
+}
+
+void hvmem__unbias(struct hvmem_heap *heap, hvmem__record record)
+{
+    hvmem_u32 token = hvmem__rec_bias(record), cpu;
+    struct hvmem__section s;
+
+    if (!token || token >= HVMEM__TOKENS)
+        return;
+    cpu = hvmem__load_acquire(&heap->token_cpu[token]);
+    if (cpu == HVMEM__NO_CPU)
+        return;
+    hvmem__section_enter_other(heap, &s, cpu);
+    if (s.pc->token == token) {
+        drop_token(heap, s.pc);
+        if (s.pc->revocations < 16)
+            s.pc->revocations++;
+        s.pc->rest = 1u << s.pc->revocations;
+    }
+    hvmem__section_leave(heap, &s);
+}
+
+/* ---- sections ------------------------------------------------------------------------------- */
+
+/* Take the gate of a cache. Sections of its CPU are kept out by `closed` or by the lock. */
+static void pass_gate(struct hvmem_heap *heap, struct hvmem__section *s)
+{
+    s->lock_state = hvmem__lock(&heap->host, &s->pc->gate, HVMEM__RANK_CACHE);
+    s->gated = 1;
+}
+
+void hvmem__section_enter(struct hvmem_heap *heap, struct hvmem__section *s)
+{
+    hvmem_cpu cpu;
+
+    s->pin = heap->host.regime == HVMEM_LOCK_CALLER ? 0 : hvmem__pin(&heap->host);
+    cpu = heap->host.smp ? hvmem__this_cpu(&heap->host) : 0;
+    HVMEM__ASSERT(&heap->host, cpu < heap->max_cpus);
+    s->pc = &heap->pcpu[cpu];
+    s->gated = 0;
+    hvmem__store(&s->pc->busy, 1);
+    hvmem__compiler_barrier();
+    if (hvmem__load_acquire(&s->pc->closed)) {
+        hvmem__store_release(&s->pc->busy, 0);
+        pass_gate(heap, s);
+    }
+}
+
+void hvmem__section_leave(struct hvmem_heap *heap, struct hvmem__section *s)
+{
+    if (s->gated == 2)
+        __atomic_fetch_sub(&s->pc->closed, 1, __ATOMIC_RELEASE);
+    if (s->gated)
+        hvmem__unlock(&heap->host, &s->pc->gate, HVMEM__RANK_CACHE, s->lock_state);
+    else
+        hvmem__store_release(&s->pc->busy, 0);
+    if (s->gated != 2 && heap->host.regime != HVMEM_LOCK_CALLER)
+        hvmem__unpin(&heap->host, s->pin);
+}
+
+void hvmem__section_enter_other(struct hvmem_heap *heap, struct hvmem__section *s, hvmem_cpu cpu)
+{
+    s->pc = &heap->pcpu[cpu];
+    s->pin = 0;
+    if (!heap->host.smp) {
+        /* One CPU: nobody else can be inside. */
+        s->gated = 0;
+        return;
+    }
+    __atomic_fetch_add(&s->pc->closed, 1, __ATOMIC_SEQ_CST);
+    if (!s->pc->forced && hvmem__this_cpu(&heap->host) != cpu)
+        heap->host.ops.barrier_cpu(heap->host.ctx, cpu);
+    pass_gate(heap, s);
+    s->gated = 2;
+    while (hvmem__load_acquire(&s->pc->busy))
+        hvmem__relax(&heap->host);
+}
+
+hvmem_node hvmem__pcpu_node(const struct hvmem_heap *heap, const struct hvmem__pcpu *pc)
+{
+    hvmem_u64 nodes = hvmem__load(&heap->node_mask);
+    hvmem_node home = heap->cpu_node[pc - heap->pcpu];
+
+    return nodes ? hvmem__nearest(heap, home, nodes) : home;
+}
+
+/* ---- give back ------------------------------------------------------------------------------ */
+
+/*
+ * Give blocks back to their arenas: one lock a section, a section ends after DRAIN_STEPS blocks or
+ * where the arena changes. Their records say CACHED. Inside the section.
+ */
+static void give_back(struct hvmem_heap *heap, const hvmem_mfn *blocks, hvmem_u32 count)
+{
+    hvmem_u32 i = 0;
+
+    while (i < count) {
+        struct hvmem__bank *b = hvmem__bank_of(heap, blocks[i]);
+        struct hvmem__arena *arena = hvmem__arena_of(heap, b);
+        hvmem_u64 state = hvmem__lock_arena(heap, arena);
+        hvmem_u32 steps = 0;
+
+        do {
+            hvmem__return_block(heap, arena, b, blocks[i],
+                                hvmem__load(hvmem__record_at(b, blocks[i])));
+            i++;
+            steps++;
+        } while (i < count && steps < DRAIN_STEPS &&
+                 (b = hvmem__arena_bank(heap, arena, b, blocks[i])) != HVMEM_NULL);
+        hvmem__unlock_arena(heap, arena, state);
+    }
+}
+
+static void flush_out(struct hvmem_heap *heap, struct hvmem__pcpu *pc)
+{
+    hvmem_u32 count = pc->out_count;
+
+    give_back(heap, pc->out, count);
+    hvmem__store(&pc->out_count, 0);
+}
+
+/* Give back the oldest `count` blocks of a magazine. Inside the section. */
+static void shed(struct hvmem_heap *heap, struct hvmem__mag *mag, hvmem_u32 count)
+{
+    hvmem_u32 i;
+
+    give_back(heap, mag->slot, count);
+    for (i = count; i < mag->count; i++)
+        hvmem__store(&mag->slot[i - count], mag->slot[i]);
+    hvmem__store(&mag->count, mag->count - count);
+}
+
+void hvmem__pcpu_put(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvmem__bank *b,
+                     hvmem_mfn mfn, hvmem__record record)
+{
+    struct hvmem__mag *mag = hvmem__mag_of(heap, pc, hvmem__rec_order(record));
+
+    if (b->node != hvmem__pcpu_node(heap, pc) || hvmem__rec_owed(record)) {
+        hvmem__store(&pc->out[pc->out_count], mfn);
+        hvmem__store(&pc->out_count, pc->out_count + 1);
+        if (pc->out_count == HVMEM__OUT_SLOTS)
+            flush_out(heap, pc);
+        return;
+    }
+    if (mag->count == mag->capacity)
+        shed(heap, mag, mag->capacity / 2);
+    hvmem__store(&mag->slot[mag->count], mfn);
+    hvmem__store(&mag->count, mag->count + 1);
+}
+
+/* ---- refill --------------------------------------------------------------------------------- */
+
+/* Fill a magazine from the nearest node with memory. Inside the section. */
+static hvmem_status refill(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvmem__mag *mag,
+                           hvmem_u32 order)
+{
+    hvmem_u32 want = order ? REFILL1 : REFILL0, got = 0;
+    hvmem_status status;
+    hvmem_u32 i;
+
+    if (pc->rest)
+        pc->rest--;
+    else if (!pc->token && !pc->forced)
+        take_token(heap, pc);
+    status = hvmem__take_batch(heap, hvmem__pcpu_node(heap, pc), order, mag->slot, want, &got);
+    /* The lowest address goes out first. */
+    for (i = 0; i < got / 2; i++) {
+        hvmem_mfn other = mag->slot[i];
+
+        mag->slot[i] = mag->slot[got - 1 - i];
+        mag->slot[got - 1 - i] = other;
+    }
+    hvmem__store(&mag->count, got);
+    return got ? HVMEM_OK : status;
+}
+
+int hvmem__pcpu_take(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 order,
+                     struct hvmem_domain *domain, hvmem_mfn *mfn, hvmem__record **record,
+                     hvmem_status *status)
+{
+    struct hvmem__mag *mag = hvmem__mag_of(heap, pc, order);
+    struct hvmem__bank *b = pc->hint;
+    hvmem_mfn taken;
+
+    if (!mag->count) {
+        *status = HVMEM_TEST_POINT("refill") ? HVMEM_E_NOMEM : refill(heap, pc, mag, order);
+        if (*status)
+            return 0;
+    }
+    taken = mag->slot[mag->count - 1];
+    hvmem__store(&mag->count, mag->count - 1);
+    if (!b || !hvmem__bank_holds(b, taken))
+        pc->hint = b = hvmem__bank_of(heap, taken);
+    hvmem__claim_use(heap, domain, b->node, (hvmem_u64)1 << order);
+    *mfn = taken;
+    *record = hvmem__record_at(b, taken);
+    HVMEM__ASSERT(&heap->host, hvmem__rec_state(hvmem__load(*record)) == HVMEM_BLOCK_CACHED);
+    return 1;
+}
+
+/* ---- all caches ----------------------------------------------------------------------------- */
+
+static int holds_any(const struct hvmem__pcpu *pc)
+{
+    return hvmem__load(&pc->out_count) || hvmem__load(&pc->mag[0].count) ||
+           hvmem__load(&pc->mag[1].count);
+}
+
+int hvmem__pcpu_any(const struct hvmem_heap *heap)
+{
+    hvmem_cpu cpu;
+
+    for (cpu = 0; cpu < heap->max_cpus; cpu++)
+        if (holds_any(&heap->pcpu[cpu]))
+            return 1;
+    return 0;
+}
+
+void hvmem__pcpu_drain(struct hvmem_heap *heap, hvmem_cpu cpu)
+{
+    struct hvmem__pcpu *pc = &heap->pcpu[cpu];
+    struct hvmem__section s;
+    hvmem_u32 i;
+
+    if (!holds_any(pc))
+        return;
+    hvmem__section_enter_other(heap, &s, cpu);
+    flush_out(heap, pc);
+    for (i = 0; i < HVMEM__MAGS; i++)
+        shed(heap, &pc->mag[i], pc->mag[i].count);
+    hvmem__section_leave(heap, &s);
+}
+
+void hvmem__pcpu_drain_all(struct hvmem_heap *heap)
+{
+    hvmem_cpu cpu;
+
+    for (cpu = 0; cpu < heap->max_cpus; cpu++)
+        hvmem__pcpu_drain(heap, cpu);
+}
+
+void hvmem__pcpu_forget_banks(struct hvmem_heap *heap)
+{
+    hvmem_cpu cpu;
+
+    for (cpu = 0; cpu < heap->max_cpus; cpu++) {
+        struct hvmem__section s;
+
+        hvmem__section_enter_other(heap, &s, cpu);
+        s.pc->hint = HVMEM_NULL;
+        hvmem__section_leave(heap, &s);
+    }
+}
+
+static hvmem_u64 cached_on(struct hvmem_heap *heap, const hvmem_mfn *slot, hvmem_u32 count,
+                           hvmem_u32 order, hvmem_node node)
+{
+    hvmem_u64 frames = 0;
+    hvmem_u32 i;
+
+    for (i = 0; i < count; i++) {
+        const struct hvmem__bank *b = hvmem__bank_of(heap, hvmem__load(&slot[i]));
+
+        if (b && (node == HVMEM_NODE_ANY || b->node == node))
+            frames += (hvmem_u64)1 << (order == HVMEM_ORDER_ANY
+                                           ? hvmem__rec_order(hvmem__load(
+                                                 hvmem__record_at(b, hvmem__load(&slot[i]))))
+                                           : order);
+    }
+    return frames;
+}
+
+hvmem_u64 hvmem__pcpu_cached(struct hvmem_heap *heap, hvmem_node node)
+{
+    hvmem_u64 frames = 0;
+    hvmem_cpu cpu;
+
+    for (cpu = 0; cpu < heap->max_cpus; cpu++) {
+        const struct hvmem__pcpu *pc = &heap->pcpu[cpu];
+
+        frames += cached_on(heap, pc->slot0, hvmem__load(&pc->mag[0].count), 0, node);
+        frames +=
+            cached_on(heap, pc->slot1, hvmem__load(&pc->mag[1].count), HVMEM__MAG_ORDER1, node);
+        frames += cached_on(heap, pc->out, hvmem__load(&pc->out_count), HVMEM_ORDER_ANY, node);
+    }
+    return frames;
+}
+
+void hvmem__pcpu_init(struct hvmem_heap *heap)
+{
+    hvmem_cpu cpu;
+
+    for (cpu = 0; cpu < heap->max_cpus; cpu++) {
+        struct hvmem__pcpu *pc = &heap->pcpu[cpu];
+
+        memset(pc, 0, sizeof *pc);
+        pc->mag[0].slot = pc->slot0;
+        pc->mag[0].capacity = HVMEM__MAG_SLOTS;
+        pc->mag[1].slot = pc->slot1;
+        pc->mag[1].capacity = HVMEM__MAG_SLOTS1;
+        set_token(pc, 0);
+    }
+}
+
+void hvmem__pcpu_smp(struct hvmem_heap *heap)
+{
+    hvmem_cpu cpu;
+
+    for (cpu = 0; cpu < heap->max_cpus; cpu++) {
+        struct hvmem__pcpu *pc = &heap->pcpu[cpu];
+
+        drop_token(heap, pc);
+        if (!heap->host.ops.barrier_cpu) {
+            pc->forced = 1;
+            pc->closed++;
+        }
+    }
+}

@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* run.c: splitting blocks at arbitrary frames, exact ranges, and runs over several blocks. */
+#include "run.h"
+
+#include "claim.h"
+#include "domain.h"
+#include "free.h"
+#include "pcpu.h"
+#include "testpoint.h"
+
+/* Longest stretch reserved under one lock section, in max-order blocks. */
+#define SECTION_BLOCKS 16u
+/* Free blocks a search for a run looks at in one lock section. */
+#define SEARCH_BLOCKS 16u
+
+/* ---- part of a block ------------------------------------------------------------------------ */
+
+/* What becomes of the frames [lo, hi) of a block; the rest is marked with its record. */
+struct parts {
+    hvmem_mfn lo, hi;
+    int give; /* 1: [lo, hi) goes back to the arena; 0: it is marked too, as blocks of its own */
+};
+
+/*
+ * Take a block that is in nobody's hands apart at lo and hi. Recursion depth <= max_order, about
+ * 2 * max_order calls. Arena lock held.
+ */
+static void part(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
+                 hvmem_mfn mfn, hvmem__record record, const struct parts *parts)
+{
+    hvmem_u32 order = hvmem__rec_order(record);
+    hvmem_mfn end = mfn + ((hvmem_u64)1 << order);
+    int inside = mfn >= parts->lo && end <= parts->hi;
+    hvmem__record left, right;
+
+    b = hvmem__arena_bank(heap, arena, b, mfn);
+    if (inside && parts->give) {
+        hvmem__arena_give(heap, arena, b, mfn, record);
+    } else if (inside || end <= parts->lo || mfn >= parts->hi) {
+        hvmem__arena_mark(b, mfn, record);
+    } else {
+        hvmem__split_record(heap, arena, b, mfn, record, &left, &right);
+        part(heap, arena, b, mfn, left, parts);
+        part(heap, arena, b, mfn + ((hvmem_u64)1 << (order - 1)), right, parts);
+    }
+}
+
+void hvmem__run_keep(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
+                     hvmem_mfn mfn, hvmem__record record, hvmem_u64 count)
+{
+    struct parts tail;
+
+    tail.lo = mfn + count;
+    tail.hi = mfn + ((hvmem_u64)1 << hvmem__rec_order(record));
+    tail.give = 1;
+    part(heap, arena, b, mfn, record, &tail);
+}
+
+/* ---- exact ranges --------------------------------------------------------------------------- */
+
+/* Whether every frame of [lo, hi), all in one arena, is free. Arena lock held. */
+static int all_free(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
+                    hvmem_mfn lo, hvmem_mfn hi)
+{
+    hvmem_mfn head;
+    hvmem_u32 order;
+
+    while (lo < hi) {
+        if (!hvmem__arena_find(heap, arena, b, lo, &head, &order))
+            return 0;
+        lo = head + ((hvmem_u64)1 << order);
+    }
+    return 1;
+}
+
+/* Take [lo, hi), known to be free, marking each piece with `keep`. Arena lock held. */
+static void carve_range(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
+                        hvmem_mfn lo, hvmem_mfn hi, hvmem__record keep)
+{
+    while (lo < hi) {
+        hvmem_mfn head = lo;
+        hvmem_u32 order = 0, size;
+        hvmem__record record;
+        int found = hvmem__arena_find(heap, arena, b, lo, &head, &order);
+
+        HVMEM__ASSERT(&heap->host, found);
+        b = hvmem__arena_bank(heap, arena, b, lo);
+        size = hvmem__fit(heap, lo, hi - lo);
+        if (size > order)
+            size = order;
+        record = hvmem__arena_carve(heap, arena, b, head, order, lo, size);
+        b->table->clean = 0;
+        hvmem__arena_mark(b, lo, record | (keep & ~(hvmem__record)31u));
+        lo += (hvmem_u64)1 << size;
+    }
+}
+
+/* One stretch inside one bank. No lock held. */
+static hvmem_status reserve_stretch(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn lo,
+                                    hvmem_mfn hi)
+{
+    struct hvmem__arena *arena = hvmem__arena_of(heap, b);
+    hvmem_u64 state = hvmem__lock_arena(heap, arena);
+    hvmem_status status = HVMEM_OK;
+    struct hvmem__drawn drawn;
+
+    if (!b->live || !hvmem__bank_holds(b, lo)) {
+        status = HVMEM_E_FOREIGN;
+    } else if (!all_free(heap, arena, b, lo, hi) || HVMEM_TEST_POINT("reserve")) {
+        status = HVMEM_E_BUSY;
+    } else {
+        hvmem__claim_take(heap, arena, HVMEM_NULL, hi - lo, &drawn);
+        if (drawn.frames == hi - lo) {
+            carve_range(heap, arena, b, lo, hi, hvmem__rec_make(0, HVMEM_BLOCK_RESERVED, 0));
+            b->reserved_frames += hi - lo;
+        } else {
+            hvmem__claim_untake(heap, arena, &drawn, drawn.frames);
+            status = HVMEM_E_CLAIM;
+        }
+    }
+    hvmem__unlock_arena(heap, arena, state);
+    return status;
+}
+
+/* End of the stretch that starts at lo. */
+static hvmem_mfn stretch_end(const struct hvmem_heap *heap, const struct hvmem__bank *b,
+                             hvmem_mfn lo, hvmem_mfn end)
+{
+    hvmem_mfn most = ((lo >> heap->max_order) + SECTION_BLOCKS) << heap->max_order;
+
+    if (end > b->base + b->frames)
+        end = b->base + b->frames;
+    return end < most ? end : most;
+}
+
+/* Whether banks cover [lo, end). */
+static int covered(struct hvmem_heap *heap, hvmem_mfn lo, hvmem_mfn end)
+{
+    while (lo < end) {
+        const struct hvmem__bank *b = hvmem__bank_of(heap, lo);
+
+        if (!b)
+            return 0;
+        lo = b->base + b->frames;
+    }
+    return 1;
+}
+
+hvmem_status hvmem__run_reserve(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count)
+{
+    hvmem_mfn at = mfn, end = mfn + count, stopped;
+    hvmem_status status = HVMEM_OK;
+
+    if (!covered(heap, mfn, end))
+        return HVMEM_E_FOREIGN;
+    while (at < end && !status) {
+        struct hvmem__bank *b = hvmem__bank_of(heap, at);
+        hvmem_mfn stop;
+
+        if (!b) {
+            status = HVMEM_E_FOREIGN;
+            break;
+        }
+        stop = stretch_end(heap, b, at, end);
+        status = reserve_stretch(heap, b, at, stop);
+        if (!status)
+            at = stop;
+    }
+    if (status && at > mfn)
+        hvmem__run_free(heap, mfn, at - mfn, 0, &stopped);
+    return status;
+}
+
+/* ---- runs over several blocks --------------------------------------------------------------- */
+
+/* The first free block of order >= k at or after `from` in a bank, any order. Arena lock held. */
+static hvmem_mfn next_block(const struct hvmem__bank *b, hvmem_mfn from, hvmem_u32 k)
+{
+    hvmem_u32 orders = b->orders >> k << k;
+    hvmem_mfn best = ~(hvmem_mfn)0;
+
+    for (; orders; orders &= orders - 1) {
+        hvmem_u32 o = hvmem__lowest(orders);
+        hvmem_mfn up =
+            hvmem__round_up(from > b->base ? from : b->base >> o << o, (hvmem_u64)1 << o);
+        hvmem_u64 index = hvmem__bits_next(&b->free[o], hvmem__block_index(b, up, o));
+
+        if (index != HVMEM__BITS_NONE && hvmem__block_mfn(b, index, o) < best)
+            best = hvmem__block_mfn(b, index, o);
+    }
+    return best;
+}
+
+/* Grow [*lo, *hi) over neighbouring free blocks, `count` frames to each side at most. */
+static void grow(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
+                 hvmem_mfn *lo, hvmem_mfn *hi, hvmem_u64 count)
+{
+    hvmem_mfn head, first = *lo;
+    hvmem_u32 order;
+
+    while (*hi - first < count && hvmem__arena_find(heap, arena, b, *hi, &head, &order))
+        *hi = head + ((hvmem_u64)1 << order);
+    while (first - *lo<count && * lo> 0 &&
+           hvmem__arena_find(heap, arena, b, *lo - 1, &head, &order))
+        *lo = head;
+}
+
+/* Look at one bank from *from on. E_NOMEM with *from = end of bank, or HVMEM_AGAIN. */
+static hvmem_status search_bank(struct hvmem_heap *heap, const struct hvmem__want *want,
+                                struct hvmem__bank *b, hvmem_u64 count, hvmem_u32 align,
+                                hvmem_mfn *from, hvmem_mfn *mfn)
+{
+    struct hvmem__arena *arena = hvmem__arena_of(heap, b);
+    hvmem_mfn floor = want->window ? want->window->lo : 0;
+    hvmem_mfn ceiling = want->window ? want->window->hi : ~(hvmem_mfn)0;
+    hvmem_u32 k = hvmem__order_for(count), steps;
+    struct hvmem__drawn drawn;
+
+    k = k > 2 ? k - 2 : 0;
+    for (steps = 0; steps < SEARCH_BLOCKS; steps++) {
+        hvmem_mfn lo = next_block(b, *from, k), hi, start;
+
+        if (lo >= b->base + b->frames || lo >= ceiling) {
+            *from = ~(hvmem_mfn)0;
+            return HVMEM_E_NOMEM;
+        }
+        hi = lo;
+        grow(heap, arena, b, &lo, &hi, count);
+        *from = hi;
+        start = hvmem__round_up(lo > floor ? lo : floor, (hvmem_u64)1 << align);
+        if (hi > ceiling)
+            hi = ceiling;
+        if (start >= hi || hi - start < count)
+            continue;
+        hvmem__claim_take(heap, arena, want->domain, count, &drawn);
+        if (drawn.frames != count) {
+            hvmem__claim_untake(heap, arena, &drawn, drawn.frames);
+            return HVMEM_E_CLAIM;
+        }
+        carve_range(heap, arena, b, start, start + count, want->keep);
+        *mfn = start;
+        return HVMEM_OK;
+    }
+    return HVMEM_AGAIN;
+}
+
+static hvmem_status search_node(struct hvmem_heap *heap, const struct hvmem__want *want,
+                                hvmem_node node, hvmem_u64 count, hvmem_u32 align, hvmem_mfn *mfn)
+{
+    hvmem_status status = HVMEM_E_NOMEM;
+    hvmem_u32 i;
+
+    for (i = 0; i < heap->max_banks; i++) {
+        struct hvmem__bank *b = &heap->bank[i];
+        struct hvmem__arena *arena;
+        hvmem_mfn from = 0;
+
+        if (!hvmem__load(&b->live) || b->node != node)
+            continue;
+        arena = hvmem__arena_of(heap, b);
+        if (want->window && want->window->lo > b->base)
+            from = want->window->lo > ((hvmem_u64)1 << heap->max_order)
+                       ? want->window->lo - ((hvmem_u64)1 << heap->max_order)
+                       : 0;
+        do {
+            hvmem_u64 state = hvmem__lock_arena(heap, arena);
+
+            status = b->live ? search_bank(heap, want, b, count, align, &from, mfn) : HVMEM_E_NOMEM;
+            hvmem__unlock_arena(heap, arena, state);
+        } while (status == HVMEM_AGAIN);
+        if (status != HVMEM_E_NOMEM)
+            return status;
+    }
+    return status;
+}
+
+hvmem_status hvmem__run_search(struct hvmem_heap *heap, const struct hvmem__want *want,
+                               hvmem_u64 count, hvmem_u32 align, hvmem_mfn *mfn)
+{
+    hvmem_u64 nodes = want->node_mask;
+    hvmem_status status = HVMEM_E_NOMEM, one;
+
+    while (nodes) {
+        hvmem_node node = hvmem__nearest(heap, want->node, nodes);
+
+        nodes &= ~((hvmem_u64)1 << node);
+        one = search_node(heap, want, node, count, align, mfn);
+        if (!one)
+            return HVMEM_OK;
+        if (one == HVMEM_E_CLAIM)
+            status = one;
+    }
+    return status;
+}
+
+/* ---- freeing any range ---------------------------------------------------------------------- */
+
+/* Make [lo, hi), a part of the block at `head`, blocks of their own. No lock held. */
+static hvmem_status split_off(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn head,
+                              hvmem__record from, hvmem_mfn lo, hvmem_mfn hi)
+{
+    struct hvmem__arena *arena = hvmem__arena_of(heap, b);
+    struct parts parts;
+    hvmem_u64 state;
+
+    if (!hvmem__seize(heap, hvmem__record_at(b, head), from,
+                      hvmem__rec_with_state(from, HVMEM_BLOCK_CACHED)))
+        return HVMEM_E_FREE;
+    parts.lo = lo;
+    parts.hi = hi;
+    parts.give = 0;
+    state = hvmem__lock_arena(heap, arena);
+    b->table->clean = 0;
+    hvmem__bits_clear(&b->head, head - b->base);
+    part(heap, arena, b, head, hvmem__rec_with_dirt(from, hvmem__rec_dirt(from)), &parts);
+    hvmem__unlock_arena(heap, arena, state);
+    return HVMEM_OK;
+}
+
+hvmem_status hvmem__run_free(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count,
+                             hvmem_u32 owed, hvmem_mfn *at)
+{
+    hvmem_mfn end = mfn + count;
+    hvmem_status status = HVMEM_OK;
+
+    *at = mfn;
+    while (*at < end && !status) {
+        struct hvmem_block block;
+        struct hvmem__bank *b;
+        hvmem_mfn stop;
+        hvmem__record r;
+
+        status = hvmem__block_at(heap, *at, &block);
+        if (!status && block.state != HVMEM_BLOCK_RESERVED)
+            status = hvmem__state_error(block.state);
+        if (status)
+            break;
+        b = hvmem__bank_of(heap, block.mfn);
+        r = hvmem__load(hvmem__record_at(b, block.mfn));
+        if (hvmem__rec_order(r) != block.order || hvmem__rec_state(r) != block.state) {
+            status = HVMEM_E_FREE;
+            break;
+        }
+        stop = block.mfn + ((hvmem_u64)1 << block.order);
+        if (block.mfn == *at && stop <= end) {
+            status = hvmem__free_block(heap, b, block.mfn, r, owed);
+            if (!status)
+                *at = stop;
+        } else {
+            status = split_off(heap, b, block.mfn, r, *at, stop < end ? stop : end);
+        }
+    }
+    hvmem__watch(heap);
+    return status;
+}
+
+/* ---- public --------------------------------------------------------------------------------- */
+
+hvmem_status hvmem_reserve(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count)
+{
+    hvmem_status status;
+
+    if (!count || mfn + count < mfn)
+        return hvmem__refuse(heap, HVMEM_E_RANGE, mfn, HVMEM_ORDER_ANY, count);
+    status = hvmem__run_reserve(heap, mfn, count);
+    if (status == HVMEM_E_BUSY || status == HVMEM_E_CLAIM) {
+        /* Frames in caches are free too. */
+        hvmem__pcpu_drain_all(heap);
+        status = hvmem__run_reserve(heap, mfn, count);
+    }
+    if (!status)
+        hvmem__watch(heap);
+    return status ? hvmem__refuse(heap, status, mfn, HVMEM_ORDER_ANY, count) : HVMEM_OK;
+}
+
+hvmem_status hvmem_free_run(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count)
+{
+    hvmem_mfn at = mfn, end = mfn + count;
+    hvmem_status status = HVMEM_OK;
+    struct hvmem_block block;
+
+    if (!count || end < mfn)
+        return hvmem__refuse(heap, HVMEM_E_RANGE, mfn, HVMEM_ORDER_ANY, count);
+    while (at < end && !status) {
+        status = hvmem__block_at(heap, at, &block);
+        if (!status && block.state != HVMEM_BLOCK_RESERVED)
+            status = hvmem__state_error(block.state);
+        if (!status)
+            at = block.mfn + ((hvmem_u64)1 << block.order);
+    }
+    if (!status)
+        status = hvmem__run_free(heap, mfn, count, 0, &at);
+    return status ? hvmem__refuse(heap, status, at, HVMEM_ORDER_ANY, count) : HVMEM_OK;
+}

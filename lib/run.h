@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * run.h: runs of frames that are not one block: kept parts of a block, exact ranges, runs made of
+ * several neighbouring blocks, and freeing any range.
+ */
+#ifndef HVMEM_LIB_RUN_H
+#define HVMEM_LIB_RUN_H
+
+#include "take.h"
+
+/*
+ * Of a block that has left the free sets keep the first `count` frames, marked with `record`, and
+ * give the tail back. Claims are not touched (only `count` frames were taken). Arena lock held.
+ */
+void hvmem__run_keep(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
+                     hvmem_mfn mfn, hvmem__record record, hvmem_u64 count);
+
+/*
+ * Take a run of `count` frames aligned to 2^align that lies over several free blocks, when no
+ * single block can hold it. E_NOMEM, E_CLAIM. Lock sections of a bounded number of candidates each.
+ */
+hvmem_status hvmem__run_search(struct hvmem_heap *heap, const struct hvmem__want *want,
+                               hvmem_u64 count, hvmem_u32 align, hvmem_mfn *mfn);
+
+/* Take exactly [mfn, mfn + count) as RESERVED. E_FOREIGN, E_BUSY, E_CLAIM; all or nothing. */
+hvmem_status hvmem__run_reserve(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count);
+
+/* Free a range that was checked. *at is where it stopped. */
+hvmem_status hvmem__run_free(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count,
+                             hvmem_u32 owed, hvmem_mfn *at);
+
+#endif

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* settle.c: paying debts through the back-end and the host. */
+#include "settle.h"
+
+#include "arena.h"
+#include "backendcall.h"
+#include "domain.h"
+#include "free.h"
+#include "pcpu.h"
+
+#define OWES_HOST (HVMEM_OWES_HOST0 | HVMEM_OWES_HOST1 | HVMEM_OWES_HOST2)
+#define OWES_TLB  (HVMEM_OWES_TLB | HVMEM_OWES_FOREIGN)
+/* Frames mapped at a time: 2 MiB of 4 KiB frames. */
+#define MAP_ORDER 9u
+
+static hvmem_u64 features(const struct hvmem_heap *heap)
+{
+    return heap->backend ? heap->backend->caps.features : 0;
+}
+
+/* D-cache work is void where stage 2 forces write-back. */
+static hvmem_u32 void_debts(const struct hvmem_heap *heap)
+{
+    hvmem_u32 none = 0;
+
+    if (features(heap) & HVMEM_CAP_FWB)
+        none |= HVMEM_OWES_DCACHE;
+    if (features(heap) & HVMEM_CAP_ICOHERENT)
+        none |= HVMEM_OWES_ICACHE;
+    return none;
+}
+
+int hvmem__can_pay(const struct hvmem_heap *heap, hvmem_u32 owed)
+{
+    hvmem_u64 caps = features(heap);
+
+    owed &= ~void_debts(heap);
+    if (owed && !heap->backend)
+        return 0;
+    if ((owed & OWES_TLB) && heap->max_cpus > 1 && !(caps & HVMEM_CAP_BROADCAST) &&
+        !heap->host.ops.call_cpus)
+        return 0;
+    if ((owed & (HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE)) && !heap->host.ops.frame_map)
+        return 0;
+    return !(owed & OWES_HOST) || heap->host.ops.settle;
+}
+
+/* ---- TLB ------------------------------------------------------------------------------------ */
+
+/* The request of a whole flush in a scope. */
+static struct hvmem_tlb_flush whole(hvmem_u32 scope)
+{
+    struct hvmem_tlb_flush flush;
+
+    memset(&flush, 0, sizeof flush);
+    flush.size = sizeof flush;
+    flush.what = HVMEM_FLUSH_ALL;
+    flush.scope = (hvmem_u16)scope;
+    return flush;
+}
+
+struct remote_flush {
+    struct hvmem_heap *heap;
+    hvmem_u32 failed; /* atomic */
+};
+
+static HVMEM_CALLBACK void flush_here(void *arg)
+{
+    struct remote_flush *remote = arg;
+    struct hvmem_tlb_flush flush = whole(HVMEM_SCOPE_LOCAL);
+
+    if (hvmem__backend_tlb_flush(remote->heap->backend, &flush))
+        hvmem__store(&remote->failed, 1);
+}
+
+hvmem_status hvmem__flush_all(struct hvmem_heap *heap)
+{
+    struct remote_flush remote;
+    struct hvmem_tlb_flush flush;
+    struct hvmem_cpuset online;
+    hvmem_status status;
+
+    if (!hvmem__can_pay(heap, HVMEM_OWES_TLB))
+        return HVMEM_E_UNSUPPORTED;
+    hvmem__count(heap, &heap->flushes, 1);
+    flush = whole(features(heap) & HVMEM_CAP_BROADCAST ? HVMEM_SCOPE_INNER : HVMEM_SCOPE_LOCAL);
+    if (!heap->host.smp || flush.scope == HVMEM_SCOPE_INNER || heap->max_cpus == 1)
+        return hvmem__backend_tlb_flush(heap->backend, &flush) ? HVMEM_E_HOST : HVMEM_OK;
+    remote.heap = heap;
+    remote.failed = 0;
+    online.words = heap->online;
+    online.cpus = heap->max_cpus;
+    online.reserved = 0;
+    status = heap->host.ops.call_cpus(heap->host.ctx, &online, flush_here, &remote);
+    return status || hvmem__load(&remote.failed) ? HVMEM_E_HOST : HVMEM_OK;
+}
+
+/* ---- contents ------------------------------------------------------------------------------- */
+
+/* Scrub and clean one mapped stretch. */
+static hvmem_status pay_mapped(struct hvmem_heap *heap, hvmem_uptr addr, hvmem_size bytes,
+                               hvmem_u32 owed)
+{
+    hvmem_status status = HVMEM_OK;
+
+    if (owed & HVMEM_OWES_SCRUB)
+        status = hvmem__backend_zero(heap->backend, addr, bytes);
+    if (!status && (owed & HVMEM_OWES_DCACHE))
+        status = hvmem__backend_dcache(heap->backend, HVMEM_DC_CLEAN_INVALIDATE, addr, bytes);
+    return status;
+}
+
+static hvmem_status pay_contents(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u32 order,
+                                 hvmem_u32 owed)
+{
+    hvmem_u32 step = order < MAP_ORDER ? order : MAP_ORDER;
+    hvmem_mfn end = mfn + ((hvmem_u64)1 << order);
+    hvmem_status status = HVMEM_OK;
+
+    for (; mfn < end && !status; mfn += (hvmem_u64)1 << step) {
+        void *map = heap->host.ops.frame_map(heap->host.ctx, mfn, step);
+
+        if (!map)
+            return HVMEM_E_HOST;
+        status =
+            pay_mapped(heap, (hvmem_uptr)map, (hvmem_size)1 << (step + heap->page_shift), owed);
+        if (heap->host.ops.frame_unmap)
+            heap->host.ops.frame_unmap(heap->host.ctx, map, step);
+    }
+    return status ? HVMEM_E_HOST : HVMEM_OK;
+}
+
+hvmem_status hvmem__pay(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u32 order, hvmem_u32 owed,
+                        int flushed)
+{
+    hvmem_status status = HVMEM_OK;
+
+    owed &= ~void_debts(heap);
+    if (!hvmem__can_pay(heap, owed))
+        return HVMEM_E_UNSUPPORTED;
+    if ((owed & OWES_TLB) && !flushed)
+        status = hvmem__flush_all(heap);
+    if (!status && (owed & OWES_HOST))
+        status = heap->host.ops.settle(heap->host.ctx, mfn, order, owed & OWES_HOST) ? HVMEM_E_HOST
+                                                                                     : HVMEM_OK;
+    if (!status && (owed & (HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE)))
+        status = pay_contents(heap, mfn, order, owed);
+    if (!status && (owed & HVMEM_OWES_ICACHE) &&
+        hvmem__backend_icache_all(heap->backend, HVMEM_SCOPE_INNER))
+        status = HVMEM_E_HOST;
+    return status;
+}
+
+hvmem_u32 hvmem__deferred_by(hvmem_u32 flags)
+{
+    hvmem_u32 owed = 0;
+
+    if (flags & HVMEM_REQ_DEFER_TLB)
+        owed |= OWES_TLB;
+    if (flags & HVMEM_REQ_DEFER_ICACHE)
+        owed |= HVMEM_OWES_ICACHE;
+    if (flags & HVMEM_REQ_DEFER_DCACHE)
+        owed |= HVMEM_OWES_DCACHE;
+    if (flags & HVMEM_REQ_DEFER_SCRUB)
+        owed |= HVMEM_OWES_SCRUB;
+    if (flags & HVMEM_REQ_DEFER_HOST)
+        owed |= OWES_HOST;
+    return owed;
+}
+
+/* ---- public --------------------------------------------------------------------------------- */
+
+/* Pay `owed` for the block at mfn and take the debts off its record. */
+static hvmem_status settle_block(struct hvmem_heap *heap, const struct hvmem_block *block,
+                                 hvmem_u32 owed, int flushed)
+{
+    hvmem_u32 due = block->owed & owed, tries;
+    hvmem_status status;
+
+    if (!due)
+        return HVMEM_OK;
+    status = hvmem__pay(heap, block->mfn, block->order, due, flushed);
+    for (tries = 0; !status && tries < HVMEM__SEIZE_TRIES; tries++) {
+        struct hvmem__bank *b = hvmem__bank_of(heap, block->mfn);
+        hvmem__record *record = hvmem__record_at(b, block->mfn), r = hvmem__load(record), to;
+
+        if (hvmem__rec_state(r) != block->state || hvmem__rec_order(r) != block->order)
+            return HVMEM_E_FREE;
+        to = hvmem__rec_with_owed(r, hvmem__rec_owed(r) & ~due);
+        if (due & HVMEM_OWES_SCRUB)
+            to = hvmem__rec_with_dirt(to, HVMEM__DIRT_CLEAN);
+        if (!hvmem__seize(heap, record, r, to))
+            continue;
+        if (!hvmem__rec_owed(to))
+            hvmem__domain_settled(hvmem__domain_of(heap, hvmem__rec_owner(r)),
+                                  (hvmem_u64)1 << block->order);
+        return HVMEM_OK;
+    }
+    return status ? status : HVMEM_E_BUSY;
+}
+
+/* The allocated block at mfn, whole inside [mfn, end). */
+static hvmem_status block_to_settle(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_mfn end,
+                                    struct hvmem_block *block)
+{
+    hvmem_status status = hvmem__block_at(heap, mfn, block);
+
+    if (!status)
+        status = hvmem__state_error(block->state);
+    if (status == HVMEM_E_RESERVED)
+        status = HVMEM_OK;
+    if (!status && (block->mfn != mfn || ((hvmem_u64)1 << block->order) > end - mfn))
+        status = HVMEM_E_INTERIOR;
+    return status;
+}
+
+hvmem_status hvmem__settle_range(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count,
+                                 hvmem_u32 owed, hvmem_mfn *at)
+{
+    hvmem_mfn end = mfn + count;
+    hvmem_status status = HVMEM_OK;
+    struct hvmem_block block;
+    hvmem_u32 due = 0;
+
+    if (owed & OWES_TLB)
+        owed |= OWES_TLB;
+    for (*at = mfn; *at < end; *at = block.mfn + ((hvmem_u64)1 << block.order)) {
+        status = block_to_settle(heap, *at, end, &block);
+        if (status)
+            return status;
+        due |= block.owed & owed;
+    }
+    if (due & OWES_TLB)
+        status = hvmem__flush_all(heap);
+    for (*at = mfn; *at < end && !status; *at = block.mfn + ((hvmem_u64)1 << block.order)) {
+        status = block_to_settle(heap, *at, end, &block);
+        if (!status)
+            status = settle_block(heap, &block, owed, 1);
+        if (status)
+            break;
+    }
+    return status;
+}
+
+int hvmem__owes(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count, hvmem_u32 owed)
+{
+    hvmem_mfn end = mfn + count;
+    struct hvmem_block block;
+
+    for (; mfn < end; mfn = block.mfn + ((hvmem_u64)1 << block.order))
+        if (hvmem__block_at(heap, mfn, &block) || (block.owed & owed))
+            return 1;
+    return 0;
+}
+
+hvmem_u64 hvmem__owing(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count)
+{
+    hvmem_mfn end = mfn + count;
+    struct hvmem_block block;
+    hvmem_u64 frames = 0;
+
+    for (; mfn < end; mfn = block.mfn + ((hvmem_u64)1 << block.order))
+        if (!hvmem__block_at(heap, mfn, &block) && block.owed)
+            frames += (hvmem_u64)1 << block.order;
+    return frames;
+}
+
+hvmem_status hvmem_settle(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count, hvmem_u32 owed)
+{
+    hvmem_status status = HVMEM_OK;
+    hvmem_mfn at = mfn;
+
+    if (owed & ~HVMEM_OWES_ANY)
+        status = HVMEM_E_ARG;
+    else if (!count || mfn + count < mfn)
+        status = HVMEM_E_RANGE;
+    else
+        status = hvmem__settle_range(heap, mfn, count, owed, &at);
+    return status ? hvmem__refuse(heap, status, at, HVMEM_ORDER_ANY, count) : HVMEM_OK;
+}

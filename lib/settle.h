@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * settle.h: paying what frames owe. The order is written here once: TLB, host kinds, SCRUB, DCACHE,
+ * ICACHE (flush before scrub before clean before hand-over). No library lock is held meanwhile.
+ */
+#ifndef HVMEM_LIB_SETTLE_H
+#define HVMEM_LIB_SETTLE_H
+
+#include "heap.h"
+
+/* Whether host and back-end can pay all of these debts. */
+int hvmem__can_pay(const struct hvmem_heap *heap, hvmem_u32 owed);
+
+/* One whole flush on every online CPU. E_UNSUPPORTED, E_HOST. */
+hvmem_status hvmem__flush_all(struct hvmem_heap *heap);
+
+/*
+ * Pay for 2^order frames that the caller holds. flushed: the TLB part was paid already. On an error
+ * nothing may be considered paid.
+ */
+hvmem_status hvmem__pay(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u32 order, hvmem_u32 owed,
+                        int flushed);
+
+/*
+ * Pay `owed` for the allocated (or reserved) blocks that make up [mfn, mfn + count): at most one
+ * whole flush. Their domain must have counted them as deferred (domain.h); what owes nothing any
+ * more is taken off. *at is the frame where it stopped.
+ */
+hvmem_status hvmem__settle_range(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count,
+                                 hvmem_u32 owed, hvmem_mfn *at);
+
+/* Whether any block of the range owes one of these; frames of the range in blocks that owe. */
+int hvmem__owes(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count, hvmem_u32 owed);
+hvmem_u64 hvmem__owing(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count);
+
+/* Debts a request's flags leave on the block. */
+hvmem_u32 hvmem__deferred_by(hvmem_u32 request_flags);
+
+#endif

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* take.c: from nodes to arenas to blocks, nearest first. */
+#include "take.h"
+
+#include "claim.h"
+#include "pcpu.h"
+#include "run.h"
+
+/* Rounds a search that avoids debts goes on after it was cut; colours go on to the end. */
+#define AVOID_ROUNDS 16u
+/* Steps of one refill section: a block split or a word of single frames each. */
+#define BATCH_STEPS 40u
+
+static hvmem_u32 distance(const struct hvmem_heap *heap, hvmem_node a, hvmem_node b)
+{
+    if (a < heap->distance_nodes && b < heap->distance_nodes)
+        return heap->distance[a * heap->distance_nodes + b];
+    return a == b ? 10 : 20;
+}
+
+hvmem_node hvmem__nearest(const struct hvmem_heap *heap, hvmem_node from, hvmem_u64 mask)
+{
+    hvmem_node best = hvmem__lowest(mask);
+
+    if (mask >> (from & 63) & 1 && from < HVMEM_NODE_LIMIT)
+        return from;
+    for (mask &= mask - 1; mask; mask &= mask - 1) {
+        hvmem_node node = hvmem__lowest(mask);
+
+        if (distance(heap, from, node) < distance(heap, from, best))
+            best = node;
+    }
+    return best;
+}
+
+void hvmem__return_block(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
+                         hvmem_mfn mfn, hvmem__record record)
+{
+    hvmem_u64 frames = (hvmem_u64)1 << hvmem__rec_order(record);
+
+    if (hvmem__unlikely(b->table->clean))
+        b->table->clean = 0;
+    hvmem__bits_clear(&b->head, mfn - b->base);
+    hvmem__claim_give(heap, arena, frames);
+    hvmem__arena_give(heap, arena, b, mfn, record);
+}
+
+/* Arenas of a node that may have a block of `order`, starting with the CPU's own. */
+static hvmem_u64 candidates(const struct hvmem_heap *heap, hvmem_node node, hvmem_u32 order)
+{
+    return hvmem__load(&heap->node[node].may[order]);
+}
+
+/* The next candidate at or after `first`, cyclically. */
+static hvmem_u32 next_slot(hvmem_u64 mask, hvmem_u32 first)
+{
+    hvmem_u64 at_or_after = mask & ~(((hvmem_u64)1 << first) - 1);
+
+    return hvmem__lowest(at_or_after ? at_or_after : mask);
+}
+
+/* Where this CPU starts among the arenas of a node, so that CPUs rarely meet. */
+static hvmem_u32 first_slot(const struct hvmem_heap *heap)
+{
+    hvmem_cpu cpu = heap->host.smp ? hvmem__this_cpu(&heap->host) : 0;
+
+    return cpu & (HVMEM__NODE_ARENAS - 1);
+}
+
+static struct hvmem__arena *arena_at(struct hvmem_heap *heap, hvmem_node node, hvmem_u32 slot)
+{
+    return &heap->arena[hvmem__load_acquire(&heap->node[node].arena[slot])];
+}
+
+/*
+ * One block out of an arena, as `want` says. Arena lock held. E_NOMEM, E_CLAIM or done. The head is
+ * set before the lock is released, so that nobody can take the block for free or unknown.
+ */
+static hvmem_status take_locked(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                                const struct hvmem__want *want, hvmem_mfn *mfn,
+                                hvmem__record *record)
+{
+    hvmem_u64 frames = want->count ? want->count : (hvmem_u64)1 << want->order;
+    struct hvmem__drawn drawn;
+    struct hvmem__bank *b;
+
+    hvmem__claim_take(heap, arena, want->domain, frames, &drawn);
+    if (drawn.frames != frames) {
+        hvmem__claim_untake(heap, arena, &drawn, drawn.frames);
+        return HVMEM_E_CLAIM;
+    }
+    if (!hvmem__arena_take(heap, arena, want->order, want->window, mfn, record)) {
+        hvmem__claim_untake(heap, arena, &drawn, frames);
+        return HVMEM_E_NOMEM;
+    }
+    b = hvmem__arena_bank(heap, arena, &heap->bank[arena->first_bank], *mfn);
+    b->table->clean = 0;
+    *record |= want->keep & ~(hvmem__record)31u;
+    if (want->count)
+        hvmem__run_keep(heap, arena, b, *mfn, *record, want->count);
+    else
+        hvmem__arena_mark(b, *mfn, *record);
+    return HVMEM_OK;
+}
+
+/* One arena: search again from the cut until done, found, or out of rounds. */
+static hvmem_status take_from(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                              const struct hvmem__want *want, hvmem_mfn *mfn, hvmem__record *record)
+{
+    hvmem_mfn lo = want->window ? want->window->lo : 0;
+    hvmem_u32 rounds = 0;
+    hvmem_status status;
+
+    do {
+        hvmem_u64 state = hvmem__lock_arena(heap, arena);
+
+        status = take_locked(heap, arena, want, mfn, record);
+        if (status == HVMEM_E_NOMEM && !want->window)
+            hvmem__arena_exhausted(heap, arena, want->order);
+        hvmem__unlock_arena(heap, arena, state);
+        if (status != HVMEM_E_NOMEM || !want->window || want->window->cut == HVMEM__NOT_CUT)
+            break;
+        want->window->lo = want->window->cut;
+        rounds++;
+    } while (!want->window->avoid || rounds < AVOID_ROUNDS);
+    if (want->window)
+        want->window->lo = lo;
+    return status;
+}
+
+hvmem_status hvmem__take(struct hvmem_heap *heap, const struct hvmem__want *want, hvmem_mfn *mfn,
+                         hvmem__record *record)
+{
+    hvmem_u64 nodes = want->node_mask;
+    hvmem_status status = HVMEM_E_NOMEM;
+
+    while (nodes) {
+        hvmem_node node = hvmem__nearest(heap, want->node, nodes);
+        hvmem_u64 left = candidates(heap, node, want->order);
+        hvmem_u32 slot = left ? first_slot(heap) : 0;
+
+        nodes &= ~((hvmem_u64)1 << node);
+        while (left) {
+            hvmem_status one;
+
+            slot = next_slot(left, slot);
+            left &= ~((hvmem_u64)1 << slot);
+            one = take_from(heap, arena_at(heap, node, slot), want, mfn, record);
+            if (!one)
+                return HVMEM_OK;
+            if (one == HVMEM_E_CLAIM)
+                status = one;
+        }
+    }
+    return status;
+}
+
+/* ---- batches -------------------------------------------------------------------------------- */
+
+/* Mark the frames of a block of order t as CACHED single frames. Arena lock held. */
+static void explode(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
+                    hvmem_mfn mfn, hvmem__record record, hvmem_mfn *blocks)
+{
+    hvmem_u32 order = hvmem__rec_order(record), i;
+    hvmem__record left, right;
+
+    if (order && hvmem__rec_dirt(record) == HVMEM__DIRT_MIXED) {
+        hvmem__split_record(heap, arena, b, mfn, record, &left, &right);
+        explode(heap, arena, b, mfn, left, blocks);
+        explode(heap, arena, b, mfn + ((hvmem_u64)1 << (order - 1)), right,
+                blocks + ((hvmem_u64)1 << (order - 1)));
+        return;
+    }
+    record = hvmem__rec_with_order(hvmem__rec_with_state(record, HVMEM_BLOCK_CACHED), 0);
+    for (i = 0; i < 1u << order; i++) {
+        struct hvmem__bank *fb = hvmem__arena_bank(heap, arena, b, mfn + i);
+
+        hvmem__arena_mark(fb, mfn + i, record);
+        blocks[i] = mfn + i;
+    }
+}
+
+/*
+ * Up to n blocks of `order` out of one arena, smallest blocks first; for single frames a larger
+ * block is taken apart whole. Arena lock held; cut by work done.
+ */
+static hvmem_u32 batch_locked(struct hvmem_heap *heap, struct hvmem__arena *arena, hvmem_u32 order,
+                              hvmem_mfn *blocks, hvmem_u32 n)
+{
+    hvmem_u32 got = 0, steps;
+
+    for (steps = 0; got < n && steps < BATCH_STEPS; steps++) {
+        hvmem_u32 size = order ? order : hvmem__highest(n - got);
+        struct hvmem__bank *b = &heap->bank[arena->first_bank];
+        hvmem__record record;
+        hvmem_mfn mfn;
+
+        if (!order) {
+            /* Not more than the smallest free block holds: small remainders go first. */
+            hvmem_u32 smallest = hvmem__arena_smallest(heap, arena);
+
+            if (smallest < size)
+                size = smallest;
+        }
+        if (!hvmem__arena_take(heap, arena, size, HVMEM_NULL, &mfn, &record))
+            break;
+        b = hvmem__arena_bank(heap, arena, b, mfn);
+        b->table->clean = 0;
+        if (order)
+            hvmem__arena_mark(b, mfn, hvmem__rec_with_state(record, HVMEM_BLOCK_CACHED));
+        else
+            explode(heap, arena, b, mfn, record, blocks + got);
+        if (order)
+            blocks[got] = mfn;
+        got += order ? 1 : 1u << size;
+    }
+    return got;
+}
+
+/* A batch out of one arena, within what claims leave. */
+static hvmem_status batch_from(struct hvmem_heap *heap, struct hvmem__arena *arena, hvmem_u32 order,
+                               hvmem_mfn *blocks, hvmem_u32 n, hvmem_u32 *got)
+{
+    hvmem_u64 state = hvmem__lock_arena(heap, arena);
+    hvmem_status status = HVMEM_OK;
+    struct hvmem__drawn drawn;
+
+    hvmem__claim_take(heap, arena, HVMEM_NULL, (hvmem_u64)n << order, &drawn);
+    *got = 0;
+    if (drawn.frames >> order) {
+        *got = batch_locked(heap, arena, order, blocks, (hvmem_u32)(drawn.frames >> order));
+        if (!*got) {
+            hvmem__arena_exhausted(heap, arena, order);
+            status = HVMEM_E_NOMEM;
+        }
+    } else {
+        status = HVMEM_E_CLAIM;
+    }
+    hvmem__claim_untake(heap, arena, &drawn, drawn.frames - ((hvmem_u64)*got << order));
+    hvmem__unlock_arena(heap, arena, state);
+    return status;
+}
+
+hvmem_status hvmem__take_batch(struct hvmem_heap *heap, hvmem_node node, hvmem_u32 order,
+                               hvmem_mfn *blocks, hvmem_u32 n, hvmem_u32 *got)
+{
+    hvmem_status status = HVMEM_E_NOMEM, one;
+    hvmem_u64 left;
+    hvmem_u32 slot;
+
+    *got = 0;
+    left = candidates(heap, node, order);
+    slot = left ? first_slot(heap) : 0;
+    while (left) {
+        slot = next_slot(left, slot);
+        left &= ~((hvmem_u64)1 << slot);
+        one = batch_from(heap, arena_at(heap, node, slot), order, blocks, n, got);
+        if (!one)
+            return HVMEM_OK;
+        if (one == HVMEM_E_CLAIM)
+            status = one;
+    }
+    return status;
+}

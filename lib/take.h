@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * take.h: blocks out of the arenas of the nodes, claims accounted, and back into them.
+ */
+#ifndef HVMEM_LIB_TAKE_H
+#define HVMEM_LIB_TAKE_H
+
+#include "arena.h"
+
+/* What to take (a checked request). */
+struct hvmem__want {
+    struct hvmem_domain *domain;  /* whose claims may be used; NULL: none */
+    struct hvmem__window *window; /* NULL: anywhere */
+    hvmem_u64 node_mask;          /* nodes allowed, all with memory */
+    hvmem_node node;              /* first choice */
+    hvmem_u32 order;
+    hvmem_u64 count;    /* frames to keep, the tail of the block goes back; 0: all of it */
+    hvmem__record keep; /* state and owner of the new block */
+};
+
+/*
+ * Take one block (or run) from the nearest allowed node. On success it is outside the free sets
+ * with its head bit set, record `keep` and its debts. Returns HVMEM_OK, E_NOMEM or E_CLAIM.
+ * No lock held. Steps: a search of each arena that may have such a block.
+ */
+hvmem_status hvmem__take(struct hvmem_heap *heap, const struct hvmem__want *want, hvmem_mfn *mfn,
+                         hvmem__record *record);
+
+/*
+ * Take up to n blocks of `order` for a cache, state CACHED, as many as one lock section gives, from
+ * `node`. *got is 0 only with a status.
+ */
+hvmem_status hvmem__take_batch(struct hvmem_heap *heap, hvmem_node node, hvmem_u32 order,
+                               hvmem_mfn *blocks, hvmem_u32 n, hvmem_u32 *got);
+
+/*
+ * Give a block that is outside the free sets back: its head bit is cleared, claims are accounted.
+ * Arena lock held.
+ */
+void hvmem__return_block(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
+                         hvmem_mfn mfn, hvmem__record record);
+
+/* Nearest node to `from` in mask; mask must not be 0. */
+hvmem_node hvmem__nearest(const struct hvmem_heap *heap, hvmem_node from, hvmem_u64 mask);
+
+#endif
