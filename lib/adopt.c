@@ -5,12 +5,26 @@
 #include "domain.h"
 #include "free.h"
 #include "pcpu.h"
+#include "take.h"
 
 /* Blocks checked or taken over in one step. */
 #define ADOPT_STEPS 256u
 
-/* Everything that is owed at worst: for frames found in flight. */
+/* Everything a frame found in flight may owe. */
 #define OWES_WORST (HVMEM_OWES_ANY & ~HVMEM_OWES_FOREIGN)
+
+/* ---- quiesce -------------------------------------------------------------------------------- */
+
+/* Write what the bank counts into its table and mark it clean. Arena lock held. */
+static void mark_clean(const struct hvmem_heap *heap, struct hvmem__bank *b)
+{
+    b->table->clock = heap->clock;
+    b->table->reserved_frames = b->reserved_frames;
+    b->table->offline_frames = b->offline_frames;
+    b->table->quarantine_frames = b->quarantine_frames;
+    memcpy(b->table->free_blocks, b->free_blocks, sizeof b->free_blocks);
+    b->table->clean = 1;
+}
 
 hvmem_status hvmem_quiesce(struct hvmem_heap *heap)
 {
@@ -21,17 +35,307 @@ hvmem_status hvmem_quiesce(struct hvmem_heap *heap)
     state = hvmem__lock_admin(heap);
     for (i = 0; i < heap->max_banks; i++) {
         struct hvmem__bank *b = &heap->bank[i];
-        struct hvmem__arena *arena;
+        struct hvmem__arena *arena = hvmem__arena_of(heap, b);
         hvmem_u64 arena_state;
 
         if (!b->live)
             continue;
-        arena = hvmem__arena_of(heap, b);
         arena_state = hvmem__lock_arena(heap, arena);
-        b->table->clock = heap->clock;
-        b->table->clean = 1;
+        mark_clean(heap, b);
         hvmem__unlock_arena(heap, arena, arena_state);
     }
     hvmem__unlock_admin(heap, state);
     return HVMEM_OK;
+}
+
+/* ---- adopting banks ------------------------------------------------------------------------- */
+
+static int header_matches(const struct hvmem_heap *heap, const struct hvmem_bank *bank,
+                          const struct hvmem__table *table, hvmem_mfn base, hvmem_u64 frames)
+{
+    return table->magic == HVMEM__TABLE_MAGIC && table->base == base && table->frames == frames &&
+           table->node == bank->node && table->page_shift == heap->page_shift &&
+           table->max_order == heap->max_order && table->checksum == hvmem__table_checksum(table);
+}
+
+/* Walk the pieces of a bank: check their headers (link 0), or take them into the heap (link 1). */
+static hvmem_status adopt_pieces(struct hvmem_heap *heap, const struct hvmem_bank *bank,
+                                 void *table, int link)
+{
+    hvmem_mfn at = bank->base, end = bank->base + bank->frames;
+    hvmem_u8 *memory = table;
+
+    while (at < end) {
+        hvmem_u64 frames = hvmem__piece_frames(heap, at, end);
+        void *header = memory;
+
+        if (!header_matches(heap, bank, header, at, frames))
+            return HVMEM_E_GEOMETRY;
+        if (link) {
+            struct hvmem__bank *b = hvmem__bank_make(heap, bank, at, frames);
+
+            hvmem__bank_layout(heap, b, memory, 0);
+            if (heap->clock <= b->table->clock)
+                heap->clock = b->table->clock + 1;
+            hvmem__bank_link(heap, b);
+        }
+        memory += hvmem__piece_bytes(heap, at, frames);
+        at += frames;
+    }
+    return HVMEM_OK;
+}
+
+hvmem_status hvmem_bank_adopt(struct hvmem_heap *heap, const struct hvmem_bank *bank, void *table,
+                              hvmem_size bytes)
+{
+    hvmem_status status = hvmem__bank_check(heap, bank);
+
+    if (!status && ((!heap->adopting && heap->banks) || heap->host.smp))
+        status = HVMEM_E_PHASE;
+    if (!status && bank->flags & HVMEM_BANK_HOTPLUG)
+        status = HVMEM_E_ARG;
+    if (!status)
+        status = hvmem__bank_admit(heap, bank, table, bytes);
+    if (!status)
+        status = adopt_pieces(heap, bank, table, 0);
+    if (status)
+        return hvmem__refuse(heap, status, bank ? bank->base : 0, HVMEM_ORDER_ANY, 0);
+    heap->adopting = 1;
+    return adopt_pieces(heap, bank, table, 1);
+}
+
+/* ---- bringing tables into service ------------------------------------------------------------ */
+
+/*
+ * The cursor: pass in the top bits, then frame number. Pass 1 checks unclean banks without changing
+ * anything, pass 2 counts and repairs. Banks are visited by address, so that the next position is
+ * found from the frame number alone.
+ */
+#define PASS_SHIFT 60u
+
+/* First live bank that ends above mfn. */
+static struct hvmem__bank *bank_from(struct hvmem_heap *heap, hvmem_mfn mfn)
+{
+    hvmem_u32 i;
+
+    for (i = 0; i < heap->banks; i++) {
+        struct hvmem__bank *b = &heap->bank[heap->order_of_banks[i]];
+
+        if (b->base + b->frames > mfn)
+            return b;
+    }
+    return HVMEM_NULL;
+}
+
+/* Pass 1. Frames in no block are left for pass 2. */
+static hvmem_status check_step(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn *at)
+{
+    struct hvmem__found found;
+    hvmem_status status;
+
+    if (b->table->clean) {
+        *at = b->base + b->frames;
+        return HVMEM_AGAIN;
+    }
+    memset(&found, 0, sizeof found);
+    found.lost_allowed = 1;
+    status = hvmem__audit_bank(heap, hvmem__arena_of(heap, b), b, at, ADOPT_STEPS, &found);
+    return status ? status : HVMEM_AGAIN;
+}
+
+/* Count one block into its bank, arena and domain. */
+static hvmem_status count_block(struct hvmem_heap *heap, struct hvmem__bank *b,
+                                const struct hvmem_block *block)
+{
+    hvmem_u64 frames = (hvmem_u64)1 << block->order;
+    struct hvmem_domain *domain = hvmem__domain_of(heap, block->owner);
+
+    if (block->owner && !domain)
+        return HVMEM_E_DOMAIN;
+    if (domain) {
+        domain->pages += frames;
+        domain->deferred += block->owed ? frames : 0;
+    }
+    switch (block->state) {
+    case HVMEM_BLOCK_FREE:
+        b->free_blocks[block->order]++;
+        b->free_frames += frames;
+        b->orders |= 1u << block->order;
+        hvmem__arena_offer(heap, hvmem__arena_of(heap, b), block->order);
+        break;
+    case HVMEM_BLOCK_RESERVED:
+        b->reserved_frames += frames;
+        break;
+    case HVMEM_BLOCK_OFFLINE:
+        b->offline_frames += frames;
+        break;
+    case HVMEM_BLOCK_QUARANTINE:
+        b->quarantine_frames += frames;
+        break;
+    default:
+        break;
+    }
+    return HVMEM_OK;
+}
+
+/* A clean table says itself what is free. */
+static void trust_counts(struct hvmem_heap *heap, struct hvmem__bank *b)
+{
+    hvmem_u32 k;
+
+    b->reserved_frames = b->table->reserved_frames;
+    b->offline_frames = b->table->offline_frames;
+    b->quarantine_frames = b->table->quarantine_frames;
+    for (k = 0; k <= heap->max_order; k++) {
+        b->free_blocks[k] = b->table->free_blocks[k];
+        b->free_frames += b->free_blocks[k] << k;
+        if (b->free_blocks[k]) {
+            b->orders |= 1u << k;
+            hvmem__arena_offer(heap, hvmem__arena_of(heap, b), k);
+        }
+    }
+}
+
+/* Pass 2 over a clean bank: only blocks with owners are of interest. */
+static hvmem_status count_owners(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn *at)
+{
+    hvmem_u32 steps;
+
+    if (*at <= b->base) {
+        *at = b->base;
+        trust_counts(heap, b);
+    }
+    for (steps = 0; steps < ADOPT_STEPS; steps++) {
+        hvmem_u64 offset = hvmem__bits_next(&b->head, *at - b->base);
+        hvmem__record r;
+        struct hvmem_domain *domain;
+
+        if (offset == HVMEM__BITS_NONE) {
+            *at = b->base + b->frames;
+            return HVMEM_OK;
+        }
+        r = hvmem__load(&b->record[offset]);
+        domain = hvmem__domain_of(heap, hvmem__rec_owner(r));
+        if (hvmem__rec_owner(r) && !domain)
+            return HVMEM_E_DOMAIN;
+        if (domain) {
+            domain->pages += (hvmem_u64)1 << hvmem__rec_order(r);
+            domain->deferred += hvmem__rec_owed(r) ? (hvmem_u64)1 << hvmem__rec_order(r) : 0;
+        }
+        if (hvmem__rec_bias(r) != HVMEM__BIAS_MIXED)
+            hvmem__store(&b->record[offset], hvmem__rec_with_bias(r, 0));
+        *at = b->base + offset + 1;
+    }
+    return HVMEM_OK;
+}
+
+/* What an unclean table says of a block, made safe: nothing stays in flight. */
+static void repair(struct hvmem__bank *b, struct hvmem_block *block, hvmem_mfn mfn)
+{
+    hvmem__record *record = hvmem__record_at(b, mfn), r = hvmem__load(record);
+
+    if (block->state == HVMEM_BLOCK_FREE)
+        return;
+    if (hvmem__rec_bias(r) != HVMEM__BIAS_MIXED)
+        r = hvmem__rec_with_bias(r, 0);
+    if (block->state == HVMEM_BLOCK_CACHED || block->state == HVMEM_BLOCK_GATHERED) {
+        r = hvmem__rec_with_dirt(r, HVMEM__DIRT_DIRTY);
+        r = hvmem__rec_with_owed(hvmem__rec_with_owner(r, 0), OWES_WORST);
+        block->owner = 0;
+        if (block->state == HVMEM_BLOCK_GATHERED) {
+            r = hvmem__rec_with_state(r, HVMEM_BLOCK_QUARANTINE);
+            block->state = HVMEM_BLOCK_QUARANTINE;
+        }
+    }
+    hvmem__store(record, r);
+}
+
+/* Pass 2 over an unclean bank. */
+static hvmem_status count_all(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn *at)
+{
+    struct hvmem__arena *arena = hvmem__arena_of(heap, b);
+    hvmem_status status = HVMEM_OK;
+    hvmem_u32 steps;
+
+    if (*at < b->base)
+        *at = b->base;
+    for (steps = 0; steps < ADOPT_STEPS && *at < b->base + b->frames && !status; steps++) {
+        struct hvmem_block block;
+
+        if (hvmem__block_at(heap, *at, &block)) {
+            hvmem__record lost = hvmem__rec_make(0, HVMEM_BLOCK_QUARANTINE, 0);
+
+            hvmem__arena_mark(b, *at, hvmem__rec_with_owed(lost, OWES_WORST));
+            hvmem__block_at(heap, *at, &block);
+        }
+        if (block.mfn < *at) { /* counted with the bank that holds its head */
+            *at = block.mfn + ((hvmem_u64)1 << block.order);
+            continue;
+        }
+        repair(b, &block, *at);
+        status = count_block(heap, b, &block);
+        if (!status && block.state == HVMEM_BLOCK_CACHED)
+            hvmem__return_block(heap, arena, b, *at, hvmem__load(hvmem__record_at(b, *at)));
+        if (!status)
+            *at += (hvmem_u64)1 << block.order;
+    }
+    return status;
+}
+
+hvmem_status hvmem_adopt_finish(struct hvmem_heap *heap, hvmem_u64 *cursor)
+{
+    hvmem_u64 pass, mask = ((hvmem_u64)1 << PASS_SHIFT) - 1;
+    hvmem_status status = HVMEM_OK;
+    struct hvmem__bank *b;
+    hvmem_mfn at;
+
+    if (!cursor || !heap->adopting)
+        return hvmem__refuse(heap, cursor ? HVMEM_E_PHASE : HVMEM_E_ARG, 0, HVMEM_ORDER_ANY, 0);
+    pass = *cursor >> PASS_SHIFT;
+    at = *cursor & mask;
+    b = bank_from(heap, at);
+    if (!b && pass) {
+        heap->adopting = 0;
+        return HVMEM_OK;
+    }
+    if (!b) {
+        *cursor = (hvmem_u64)1 << PASS_SHIFT;
+        return HVMEM_AGAIN;
+    }
+    if (!pass)
+        status = check_step(heap, b, &at);
+    else
+        status = b->table->clean ? count_owners(heap, b, &at) : count_all(heap, b, &at);
+    if (status < 0)
+        return hvmem__refuse(heap, status, at, HVMEM_ORDER_ANY, 0);
+    *cursor = pass << PASS_SHIFT | at;
+    return HVMEM_AGAIN;
+}
+
+/* ---- quarantine ----------------------------------------------------------------------------- */
+
+hvmem_status hvmem_quarantine_release(struct hvmem_heap *heap, hvmem_mfn mfn)
+{
+    struct hvmem_block block;
+    hvmem_status status = hvmem__block_at(heap, mfn, &block);
+    struct hvmem__arena *arena;
+    struct hvmem__bank *b;
+    hvmem_u64 state;
+
+    if (!status && block.state != HVMEM_BLOCK_QUARANTINE)
+        status = HVMEM_E_ARG;
+    if (status)
+        return hvmem__refuse(heap, status, mfn, HVMEM_ORDER_ANY, 0);
+    b = hvmem__bank_of(heap, block.mfn);
+    arena = hvmem__arena_of(heap, b);
+    state = hvmem__lock_arena(heap, arena);
+    if (hvmem__is_head(b, block.mfn) &&
+        hvmem__rec_state(hvmem__load(hvmem__record_at(b, block.mfn))) == HVMEM_BLOCK_QUARANTINE) {
+        b->quarantine_frames -= (hvmem_u64)1 << block.order;
+        hvmem__return_block(heap, arena, b, block.mfn, hvmem__load(hvmem__record_at(b, block.mfn)));
+    } else {
+        status = HVMEM_E_ARG;
+    }
+    hvmem__unlock_arena(heap, arena, state);
+    return status ? hvmem__refuse(heap, status, mfn, HVMEM_ORDER_ANY, 0) : HVMEM_OK;
 }

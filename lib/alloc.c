@@ -29,6 +29,8 @@ static hvmem_status check_size(const struct hvmem_heap *heap, const struct hvmem
 {
     if (req->size != sizeof *req)
         return HVMEM_E_VERSION;
+    if (heap->adopting)
+        return HVMEM_E_PHASE;
     if (req->flags & ~KNOWN_FLAGS)
         return HVMEM_E_ARG;
     if (req->order > heap->max_order)
@@ -157,7 +159,7 @@ static hvmem_status from_cache(struct hvmem_heap *heap, struct ask *ask, hvmem_m
     hvmem_status status = HVMEM_E_UNSUPPORTED;
     struct hvmem__section s;
 
-    if (!ask->cacheable)
+    if (!ask->cacheable || !ask->want.node_mask)
         return status;
     hvmem__section_enter(heap, &s);
     if (hvmem__mag_of(heap, s.pc, ask->want.order) &&

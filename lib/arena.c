@@ -89,8 +89,7 @@ void hvmem__split_record(struct hvmem_heap *heap, struct hvmem__arena *arena, st
     }
 }
 
-/* The node of this arena may now have blocks of `order`. Arena lock held. */
-static void offer(struct hvmem_heap *heap, const struct hvmem__arena *arena, hvmem_u32 order)
+void hvmem__arena_offer(struct hvmem_heap *heap, const struct hvmem__arena *arena, hvmem_u32 order)
 {
     hvmem_u64 *may = heap->node[arena->node].may;
     hvmem_u64 bit = (hvmem_u64)1 << arena->slot;
@@ -151,7 +150,7 @@ void hvmem__arena_give(struct hvmem_heap *heap, struct hvmem__arena *arena, stru
         order++;
     }
     enter(b, mfn, order, record);
-    offer(heap, arena, order);
+    hvmem__arena_offer(heap, arena, order);
 }
 
 /*

@@ -82,6 +82,9 @@ void hvmem__arena_mark(struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record recor
 int hvmem__arena_block(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
                        hvmem_mfn mfn, hvmem_mfn *head, struct hvmem__bank **head_bank);
 
+/* The node of this arena may now have free blocks of `order`. */
+void hvmem__arena_offer(struct hvmem_heap *heap, const struct hvmem__arena *arena, hvmem_u32 order);
+
 /* The arena has no free block of this order or above: tell its node. */
 void hvmem__arena_exhausted(struct hvmem_heap *heap, const struct hvmem__arena *arena,
                             hvmem_u32 order);

@@ -155,6 +155,8 @@ static const char *check_block(struct hvmem_heap *heap, struct hvmem__arena *are
             return "block misaligned or too large";
         where = check_used(heap, arena, b, mfn, record, found);
     } else {
+        if (!frees && found->lost_allowed)
+            return HVMEM_NULL;
         if (!frees)
             return "frame in no block";
         if (frees > 1 || !is_free_block(heap, arena, b, mfn, *order))

@@ -14,6 +14,7 @@ struct hvmem__found {
     hvmem_u64 free_blocks[HVMEM_ORDER_LIMIT + 1];
     hvmem_u64 reserved, offline, quarantined, cached;
     const char *where;
+    hvmem_u32 lost_allowed; /* in: a frame in no block is no fault (a heap that was cut off) */
 };
 hvmem_status hvmem__audit_bank(struct hvmem_heap *heap, struct hvmem__arena *arena,
                                struct hvmem__bank *b, hvmem_mfn *at, hvmem_u32 steps,

@@ -291,9 +291,8 @@ static void free_all(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_u32 o
     }
 }
 
-/* Checks of bank_add that need the admin lock. */
-static hvmem_status admit(struct hvmem_heap *heap, const struct hvmem_bank *bank, void *table,
-                          hvmem_size bytes)
+hvmem_status hvmem__bank_admit(struct hvmem_heap *heap, const struct hvmem_bank *bank, void *table,
+                               hvmem_size bytes)
 {
     hvmem_u64 pieces;
 
@@ -306,12 +305,12 @@ static hvmem_status admit(struct hvmem_heap *heap, const struct hvmem_bank *bank
     return pieces <= unused_banks(heap) ? HVMEM_OK : HVMEM_E_COUNT;
 }
 
-/* Fill in a bank slot. Admin lock held. */
-static struct hvmem__bank *make_bank(struct hvmem_heap *heap, const struct hvmem_bank *bank,
+struct hvmem__bank *hvmem__bank_make(struct hvmem_heap *heap, const struct hvmem_bank *bank,
                                      hvmem_mfn base, hvmem_u64 frames)
 {
     struct hvmem__bank *b = unused_bank(heap);
 
+    HVMEM__ASSERT(&heap->host, b);
     memset(b, 0, sizeof *b);
     hvmem__store(&b->base, base);
     hvmem__store(&b->frames, frames);
@@ -330,7 +329,7 @@ static void add_pieces(struct hvmem_heap *heap, const struct hvmem_bank *bank, v
 
     while (at < end) {
         hvmem_u64 frames = hvmem__piece_frames(heap, at, end);
-        struct hvmem__bank *b = make_bank(heap, bank, at, frames);
+        struct hvmem__bank *b = hvmem__bank_make(heap, bank, at, frames);
 
         hvmem__bank_layout(heap, b, memory, 1);
         memory += hvmem__piece_bytes(heap, at, frames);
@@ -363,9 +362,9 @@ hvmem_status hvmem_bank_add(struct hvmem_heap *heap, const struct hvmem_bank *ba
     if (status)
         return hvmem__refuse(heap, status, bank ? bank->base : 0, HVMEM_ORDER_ANY, 0);
     state = hvmem__lock_admin(heap);
-    status = admit(heap, bank, table, bytes);
+    status = hvmem__bank_admit(heap, bank, table, bytes);
     if (!status && (bank->flags & HVMEM_BANK_HOTPLUG))
-        make_bank(heap, bank, bank->base, bank->frames)->hotplug = 1;
+        hvmem__bank_make(heap, bank, bank->base, bank->frames)->hotplug = 1;
     else if (!status)
         add_pieces(heap, bank, table);
     hvmem__unlock_admin(heap, state);

@@ -25,7 +25,10 @@ struct hvmem__table {
     hvmem_u32 max_order;
     hvmem_u32 clean;    /* 1: quiesced and unchanged since */
     hvmem_u64 checksum; /* of the members above, clean excluded */
-    hvmem_u64 clock;    /* flush clock at quiesce */
+    /* What was counted at quiesce; means something while clean. */
+    hvmem_u64 clock;
+    hvmem_u64 reserved_frames, offline_frames, quarantine_frames;
+    hvmem_u64 free_blocks[HVMEM_ORDER_LIMIT + 1];
 };
 #define HVMEM__TABLE_MAGIC 0x68766d656d746201ull /* "hvmemtb", version 1 */
 
@@ -38,6 +41,14 @@ hvmem_status hvmem__bank_check(struct hvmem_heap *heap, const struct hvmem_bank 
 /* Geometry of the piece that starts at `at`: frames up to the span border or `end`. */
 hvmem_u64 hvmem__piece_frames(const struct hvmem_heap *heap, hvmem_mfn at, hvmem_mfn end);
 hvmem_size hvmem__piece_bytes(const struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames);
+
+/* Whether a checked bank can be added: overlap, table memory, free slots. Admin lock held. */
+hvmem_status hvmem__bank_admit(struct hvmem_heap *heap, const struct hvmem_bank *bank, void *table,
+                               hvmem_size bytes);
+
+/* A slot for one piece of a bank that was admitted. Admin lock held. */
+struct hvmem__bank *hvmem__bank_make(struct hvmem_heap *heap, const struct hvmem_bank *bank,
+                                     hvmem_mfn base, hvmem_u64 frames);
 
 /* Lay out bank b over its table memory. fresh: a new table; otherwise an adopted one. */
 void hvmem__bank_layout(struct hvmem_heap *heap, struct hvmem__bank *b, void *table, int fresh);

@@ -192,6 +192,8 @@ static hvmem_status free_checked(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_o
 
     if (order > heap->max_order && order != HVMEM_ORDER_ANY)
         return HVMEM_E_ORDER;
+    if (heap->adopting)
+        return HVMEM_E_PHASE;
     for (tries = 0; tries < HVMEM__SEIZE_TRIES; tries++) {
         struct hvmem__bank *b = hvmem__bank_of(heap, mfn);
         hvmem__record r;

@@ -97,7 +97,7 @@ struct hvmem_heap {
     hvmem_u32 arenas;      /* arenas in use; never shrinks; admin lock */
     hvmem_u32 tokens_used; /* admin lock */
     hvmem_u32 low_state;   /* 1: LOW_MEMORY was told last; atomic */
-    hvmem_u32 quiesced;    /* tables are marked clean; admin lock to set */
+    hvmem_u32 adopting;    /* tables are being taken over: nothing else is allowed (adopt.c) */
     hvmem_u64 node_mask;   /* nodes with memory; admin lock, read at any time */
 
     hvmem_mfn *bad; /* [HVMEM__BAD_LIMIT] bad frames in use (offline.h); admin lock */

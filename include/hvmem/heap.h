@@ -340,17 +340,30 @@ HVMEM_API hvmem_status hvmem_audit(struct hvmem_heap *heap, hvmem_mfn *mfn, cons
 HVMEM_API hvmem_status hvmem_quiesce(struct hvmem_heap *heap);
 
 /*
- * Take over, in place, a table that an earlier heap with the same geometry wrote (instead of
- * hvmem_bank_add). Clean tables are taken at once; others are audited in steps: HVMEM_AGAIN, call
- * again with the same *cursor (first call: 0). Frames found in flight (cached, gathered) become
- * free owing everything, or go to quarantine.
- * Errors: HVMEM_E_GEOMETRY (header, checksum or configuration differ), HVMEM_E_CORRUPT, and those of
- * hvmem_bank_add. The table is not changed by a refused call.
+ * Take over, in place, a table that an earlier heap with the same geometry wrote, instead of
+ * hvmem_bank_add(). For a heap fresh from init, on one CPU: create the domains that own frames,
+ * adopt every bank, then call hvmem_adopt_finish(). Until that is done other calls are refused with
+ * HVMEM_E_PHASE or find no memory.
+ * Errors: HVMEM_E_GEOMETRY (header, checksum or configuration differ; nothing was changed), and
+ * those of hvmem_bank_add().
  */
 HVMEM_API hvmem_status hvmem_bank_adopt(struct hvmem_heap *heap, const struct hvmem_bank *bank,
-                                        void *table, hvmem_size bytes, hvmem_u64 *cursor);
+                                        void *table, hvmem_size bytes);
 
-/* Give frames in quarantine back (after the host has made sure that nothing reaches them). */
+/*
+ * Bring adopted tables into service in bounded steps: HVMEM_AGAIN, call again with the same *cursor
+ * (first call: 0). Clean tables are trusted and only their owners counted. Others are audited whole
+ * first; blocks found in a cache then become free owing everything, blocks in a gather and frames in
+ * no block go to quarantine. The flush clock restarts above every stored one.
+ * Errors: HVMEM_E_CORRUPT (no table was changed), HVMEM_E_DOMAIN (a frame of a domain that does not
+ * exist), HVMEM_E_PHASE (nothing is being adopted).
+ */
+HVMEM_API hvmem_status hvmem_adopt_finish(struct hvmem_heap *heap, hvmem_u64 *cursor);
+
+/*
+ * Give the block of a frame in quarantine back, after the host has made sure that nothing reaches
+ * it. Errors: HVMEM_E_FOREIGN, HVMEM_E_ARG (not in quarantine).
+ */
 HVMEM_API hvmem_status hvmem_quarantine_release(struct hvmem_heap *heap, hvmem_mfn mfn);
 
 HVMEM_END_DECLS
