@@ -170,6 +170,8 @@ hvmem_status hvmem_linux_heap_create(const struct hvmem_linux_heap_config *confi
         return HVMEM_E_ARG;
     if ((config->flags & HVMEM_LINUX_FRAMES) != 0 && (config->host == NULL || config->map != NULL))
         return HVMEM_E_ARG;
+    if ((config->flags & HVMEM_LINUX_SMP) != 0 && config->host == NULL)
+        return HVMEM_E_UNSUPPORTED;
     memset(heap, 0, sizeof *heap);
     heap->host = config->host;
     page_shift = config->base != NULL ? config->base->page_shift : 12;

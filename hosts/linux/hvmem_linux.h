@@ -165,8 +165,9 @@ struct hvmem_linux_heap {
 
 /*
  * Make a heap with all its banks. The topology, map and base may go away afterwards; the host must
- * stay. Errors: HVMEM_E_NOMEM, HVMEM_E_COUNT (too many banks), HVMEM_E_HOST, and those of
- * hvmem_heap_init, hvmem_bank_add, hvmem_smp_enable, hvmem_cpu_online; nothing is left behind.
+ * stay. Errors: HVMEM_E_ARG, HVMEM_E_UNSUPPORTED (SMP without a host), HVMEM_E_NOMEM, HVMEM_E_COUNT
+ * (too many banks), HVMEM_E_HOST, and those of hvmem_heap_init, hvmem_bank_add, hvmem_smp_enable,
+ * hvmem_cpu_online; nothing is left behind.
  */
 hvmem_status hvmem_linux_heap_create(const struct hvmem_linux_heap_config *config,
                                      struct hvmem_linux_heap *heap);
