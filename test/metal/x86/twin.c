@@ -35,10 +35,9 @@
 #include "backends/x86/insn.c"
 #include "backends/x86/tlb.c"
 
-#include <stddef.h>
-
 #include "test/metal/x86/twin.h"
 #include "test/metal/subject.h"
+#include "test/support/insn_names.h"
 
 /* The real reader of CPUID: of the first build. */
 #undef hvmem__x86_read_ids
@@ -57,16 +56,5 @@ void twin_learn(struct hvmem_record *record, struct hvmem_x86_ids *ids)
 
 const char *subject_insn_name(hvmem_u32 code)
 {
-    static const char *const names[] = {
-        [HVMEM_X86_INSN_INVLPG] = "INVLPG",   [HVMEM_X86_INSN_INVPCID] = "INVPCID",
-        [HVMEM_X86_INSN_CR3] = "MOV CR3",     [HVMEM_X86_INSN_CR4] = "MOV CR4",
-        [HVMEM_X86_INSN_INVLPGB] = "INVLPGB", [HVMEM_X86_INSN_TLBSYNC] = "TLBSYNC",
-        [HVMEM_X86_INSN_INVLPGA] = "INVLPGA", [HVMEM_X86_INSN_INVEPT] = "INVEPT",
-        [HVMEM_X86_INSN_INVVPID] = "INVVPID", [HVMEM_X86_INSN_CLFLUSH] = "CLFLUSH",
-        [HVMEM_X86_INSN_CLWB] = "CLWB",       [HVMEM_X86_INSN_CLFLUSHOPT] = "CLFLUSHOPT",
-        [HVMEM_X86_INSN_WBINVD] = "WBINVD",   [HVMEM_X86_INSN_WBNOINVD] = "WBNOINVD",
-        [HVMEM_X86_INSN_CLZERO] = "CLZERO",   [HVMEM_X86_INSN_MOVNTI] = "MOVNTI",
-    };
-
-    return code < sizeof names / sizeof names[0] ? names[code] : NULL;
+    return insn_name(insn_names_x86, INSN_COUNT(insn_names_x86), code);
 }
