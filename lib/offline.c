@@ -181,10 +181,12 @@ static hvmem_status online_used(struct hvmem_heap *heap, hvmem_mfn mfn)
     struct hvmem_block block;
     hvmem__record *record, r;
 
-    if (at == heap->bad_count || hvmem__block_at(heap, mfn, &block) ||
-        block.state != HVMEM_BLOCK_OFFLINING)
+    if (at == heap->bad_count)
         return HVMEM_E_ARG;
     heap->bad[at] = heap->bad[--heap->bad_count];
+    /* Being freed just now: whoever frees it waits for the admin lock and finds it good. */
+    if (hvmem__block_at(heap, mfn, &block) || block.state != HVMEM_BLOCK_OFFLINING)
+        return HVMEM_OK;
     if (bad_in(heap, block.mfn, block.mfn + ((hvmem_u64)1 << block.order)))
         return HVMEM_OK;
     record = hvmem__record_at(hvmem__bank_of(heap, block.mfn), block.mfn);

@@ -124,6 +124,7 @@ void hvmem__section_enter_other(struct hvmem_heap *heap, struct hvmem__section *
     s->pin = 0;
     if (!heap->host.smp) {
         /* One CPU: nobody else can be inside. */
+        s->pin = heap->host.regime == HVMEM_LOCK_CALLER ? 0 : hvmem__pin(&heap->host);
         s->gated = 0;
         return;
     }
