@@ -307,8 +307,7 @@ static hvmem_status split_off(struct hvmem_heap *heap, struct hvmem__bank *b, hv
     struct parts parts;
     hvmem_u64 state;
 
-    if (!hvmem__seize(heap, hvmem__record_at(b, head), from,
-                      hvmem__rec_with_state(from, HVMEM_BLOCK_CACHED)))
+    if (!hvmem__seize(heap, b, head, from, hvmem__rec_with_state(from, HVMEM_BLOCK_CACHED)))
         return HVMEM_E_FREE;
     parts.lo = lo;
     parts.hi = hi;
