@@ -33,6 +33,17 @@ void metal__arm_clean(const void *at, uint64_t bytes)
     dsb(sy);
 }
 
+void metal__arm_invalidate(const void *at, uint64_t bytes)
+{
+    const uint64_t line = 4ull << (read_sysreg(ctr_el0) >> 16 & 0xF);
+    const uint64_t end = metal_maddr(at) + bytes;
+
+    dsb(sy);
+    for (uint64_t va = metal_maddr(at) & ~(line - 1); va < end; va += line)
+        __asm__ volatile("dc ivac, %0" ::"r"(va) : "memory");
+    dsb(sy);
+}
+
 void metal__arm_cpu_prepare(unsigned cpu)
 {
     struct arm_cpu *c = &metal__arm_cpu[cpu];

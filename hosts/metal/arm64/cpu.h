@@ -108,6 +108,11 @@ int64_t metal__arm_psci(uint32_t id, uint64_t a1, uint64_t a2, uint64_t a3);
 
 /* Cleans [at, at + bytes) to the point of coherency: data read with the MMU off. */
 void metal__arm_clean(const void *at, uint64_t bytes);
+/*
+ * Drops cached lines of [at, at + bytes), whole lines, unwritten: what was stored with the MMU off is
+ * in memory, and a line from before would hide it.
+ */
+void metal__arm_invalidate(const void *at, uint64_t bytes);
 /* Fills the record of a CPU that is to start and cleans it. */
 void metal__arm_cpu_prepare(unsigned cpu);
 /* First C function of a started CPU, MMU on. */

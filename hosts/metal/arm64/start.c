@@ -44,6 +44,7 @@ static void mmu_start(const struct metal_fdt *tree)
     if (!metal__arm_mmu_map(metal_maddr(tree->blob), tree->bytes, ARM_ATTR_RODATA))
         metal__arm_early_panic("device tree does not fit the table pool\n");
     metal__arm_cpu_prepare(0);
+    metal__arm_invalidate(metal__data_start, (uint64_t)(metal__image_end - metal__data_start));
     metal__arm_mmu_on(cpu);
 }
 
