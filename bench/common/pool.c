@@ -8,7 +8,7 @@
 
 static struct hvmem_linux_host *host;
 
-static void start_host(void)
+void bench_start_host(void)
 {
     struct hvmem_linux_host_config config = {.cpus = BENCH_CPUS};
 
@@ -33,7 +33,7 @@ void bench_open(struct bench_opened *opened, const struct bench_body *body, hvme
 {
     struct bench_setup setup = {.frames = frames, .cpus = BENCH_CPUS, .flags = flags};
 
-    start_host();
+    bench_start_host();
     setup.host = hvmem_linux_ops(host);
     setup.host_ctx = host;
     opened->bytes = body->bytes(&setup);

@@ -24,6 +24,9 @@ void bench_open(struct bench_opened *opened, const struct bench_body *body, hvme
                 hvmem_u32 flags);
 void bench_close(struct bench_opened *opened);
 
+/* Makes the calling thread CPU 0, once; opening does so too. */
+void bench_start_host(void);
+
 /* The calling thread stands for this CPU, and no longer. */
 void bench_enter(hvmem_cpu cpu);
 void bench_leave(void);

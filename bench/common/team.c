@@ -86,6 +86,7 @@ struct bench_team *bench_team_start(void)
     struct bench_team *team = calloc(1, sizeof *team);
 
     FIGURE_REQUIRE(team != NULL);
+    bench_start_host();
     if (sysconf(_SC_NPROCESSORS_ONLN) < 2)
         figure_fail("two threads at a time need two CPUs");
     pthread_mutex_init(&team->mutex, NULL);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define TIB_FRAMES ((hvmem_u64)1 << 28)
-#define ROUNDS     5u
+#define ROUNDS     3u
 
 struct tib {
     struct hvmem_config config;
