@@ -16,7 +16,8 @@
 struct bench_side {
     void (*round)(void *arg, double *values);
     void *arg;
-    unsigned values; /* 1 .. BENCH_ROUND_VALUES */
+    unsigned values;     /* 1 .. BENCH_ROUND_VALUES */
+    unsigned long_round; /* 1: leaves out by itself what was disturbed, and is never repeated */
     struct bench_samples samples[BENCH_ROUND_VALUES];
 };
 

@@ -6,6 +6,7 @@
  */
 #include "bench/common/figure.h"
 #include "bench/common/pool.h"
+#include "bench/common/random.h"
 #include "bench/count/section.h"
 
 #include <hvmem/heap.h>
@@ -13,6 +14,7 @@
 #define FRAMES  ((hvmem_u64)1 << 20)
 #define LARGEST 18u
 #define REPEATS 4u
+#define BULK    10000u
 
 static struct hvmem_heap *heap_of(struct bench_opened *opened)
 {
@@ -92,6 +94,33 @@ static void worst_split_merge(void)
     bench_close(&opened);
 }
 
+/* BULK allocations in a row, frees in order and in random order: a section each for all of them. */
+static void bulk(void)
+{
+    static hvmem_u64 frames[BULK];
+    struct bench_rng rng = {21};
+    struct bench_opened opened;
+    hvmem_u64 refused;
+    unsigned turn;
+
+    bench_open(&opened, &bench_hvmem, FRAMES, 0);
+    for (turn = 0; turn < 2; turn++) {
+        section_begin();
+        refused = bench_hvmem.fill(&opened.pool, 0, frames, BULK);
+        section_end("bulk.alloc_10000");
+        if (turn > 0)
+            bench_shuffle(&rng, frames, BULK);
+        section_begin();
+        refused += bench_hvmem.release(&opened.pool, 0, frames, BULK);
+        if (turn > 0)
+            section_end("bulk.free_random_10000");
+        else
+            section_end("bulk.free_10000");
+        FIGURE_REQUIRE(refused == 0);
+    }
+    bench_close(&opened);
+}
+
 static void refusals(void)
 {
     struct bench_opened opened;
@@ -123,6 +152,7 @@ int main(void)
     cached_pairs();
     bare_pairs();
     worst_split_merge();
+    bulk();
     refusals();
     return 0;
 }

@@ -124,7 +124,7 @@ FIGURE(churn_hard, "churn_hard.ratio", "ratio",
 }
 
 FIGURE(churn_long, "churn_long.ratio", "ratio",
-       "churn_hard over 1 GiB for 80 turns: long enough for the order of addresses to show")
+       "churn_hard over 1 GiB for 80 turns: no trace of the first filling is left")
 {
     static const struct plan plan = {LONG_FRAMES, LONG_TURNS, 1};
 
