@@ -15,7 +15,7 @@
 /* The back-end for the level this image runs at; made on first use, ends the image when it cannot. */
 struct hvmem_backend *subject_backend(void);
 
-/* Where the image runs: "el1", "el2", "x86-64". */
+/* Where the image runs: "el1", "el2", "vhe", "x86-64". */
 const char *subject_level(void);
 
 /* Whether the test window is also a space of HVMEM_REGIME_USER here, and its id. */

@@ -15,6 +15,7 @@ _Static_assert(offsetof(struct arm_cpu, ttbr) == CPU_TTBR, "boot.S");
 _Static_assert(offsetof(struct arm_cpu, tcr) == CPU_TCR, "boot.S");
 _Static_assert(offsetof(struct arm_cpu, mair) == CPU_MAIR, "boot.S");
 _Static_assert(offsetof(struct arm_cpu, vectors) == CPU_VECTORS, "boot.S");
+_Static_assert(offsetof(struct arm_cpu, hcr) == CPU_HCR, "boot.S");
 _Static_assert(offsetof(struct arm_frame, elr) == FRAME_ELR, "vectors.S");
 _Static_assert(offsetof(struct arm_frame, spsr) == FRAME_SPSR, "vectors.S");
 _Static_assert(offsetof(struct arm_frame, esr) == FRAME_ESR, "vectors.S");

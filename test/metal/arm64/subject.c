@@ -18,7 +18,9 @@ static void open_both(void)
 {
     struct hvmem_arm64_config config = {.size = sizeof config};
 
-    config.level = current_el() == 2 ? HVMEM_ARM64_EL2 : HVMEM_ARM64_EL1;
+    config.level = is_plain_el2()      ? HVMEM_ARM64_EL2
+                   : current_el() == 2 ? HVMEM_ARM64_VHE
+                                       : HVMEM_ARM64_EL1;
     if (hvmem_arm64_init(&state, &backend, &config) != HVMEM_OK)
         metal_panic("arm64 back-end cannot be made");
     twin_ids(&ids);
@@ -47,11 +49,11 @@ struct hvmem_backend *subject_backend(void)
 
 const char *subject_level(void)
 {
-    return current_el() == 2 ? "el2" : "el1";
+    return is_plain_el2() ? "el2" : current_el() == 2 ? "vhe" : "el1";
 }
 
 int subject_user_space(uint32_t *id)
 {
-    *id = 0; /* the ASID in TTBR0_EL1 */
-    return current_el() == 1;
+    *id = 0; /* the ASID in TTBR0 */
+    return !is_plain_el2();
 }
