@@ -57,4 +57,11 @@ static inline hvmem_status hvmem__backend_zero(struct hvmem_backend *be, hvmem_u
 #endif
 }
 
+static inline hvmem_status hvmem__backend_guest_entry(struct hvmem_backend *be, hvmem_u32 owed,
+                                                      hvmem_u32 *value)
+{
+    return HVMEM__BACKEND_HAS(be, guest_entry) ? be->ops->guest_entry(be, owed, value)
+                                               : HVMEM_E_UNSUPPORTED;
+}
+
 #endif

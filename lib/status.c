@@ -19,6 +19,8 @@ const char *hvmem_status_words(hvmem_status status)
         return "only frames owing a flush are left";
     case HVMEM_E_BUSY:
         return "in use, or changing";
+    case HVMEM_E_NOID:
+        return "no identifier is free";
     case HVMEM_E_ARG:
         return "invalid argument";
     case HVMEM_E_VERSION:

@@ -25,6 +25,7 @@ typedef hvmem_i32 hvmem_status;
 #define HVMEM_E_CLAIM       (-3) /* memory is free, but claimed by other domains */
 #define HVMEM_E_WOULD_FLUSH (-4) /* NOFLUSH was asked and only frames owing a flush are left */
 #define HVMEM_E_BUSY        (-5) /* part of the range is in use, or another such call is running */
+#define HVMEM_E_NOID        (-6) /* no identifier is free: the rest is pinned or loaded */
 
 /* Arguments (reported). */
 #define HVMEM_E_ARG         (-16) /* null or contradictory argument, unknown flag */

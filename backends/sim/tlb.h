@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * tlb.h: model of the TLBs of several CPUs, as unkind as the architectures allow. An entry stays
+ * until an operation covers it or another one needs its slot; it may come into being at any time
+ * from whatever the tables that a CPU has loaded allow (hvmem_sim_tlb_speculate). Invalidation does
+ * what is asked and nothing more: wrong level, tag, root or stride leave the entry where it is.
+ *
+ * Used by one thread at a time. Times and caches are not modelled here.
+ */
+#ifndef HVMEM_SIM_TLB_H
+#define HVMEM_SIM_TLB_H
+
+#include <hvmem/backend.h>
+
+/* One cached translation: of 2^shift pages from `page`, or a table (a paging-structure cache). */
+struct hvmem_sim_entry {
+    hvmem_u64 page;  /* input address / 4 KiB, aligned to 2^shift */
+    hvmem_u64 frame; /* whatever the walk gave; the model only carries it */
+    hvmem_u64 root;
+    hvmem_u32 regime;
+    hvmem_u32 id;
+    hvmem_u8 shift;
+    hvmem_u8 level; /* of the entry, arm64 numbering */
+    hvmem_u8 global;
+    hvmem_u8 table;
+    hvmem_u32 valid; /* the model's */
+};
+
+/*
+ * Walk the tables of `space` for a page: fill page, shift, level, frame, global, table and return 1,
+ * or return 0 if nothing is mapped. The model adds the tag.
+ */
+typedef int hvmem_sim_walk(void *ctx, const struct hvmem_tlb_space *space, hvmem_u64 page,
+                           struct hvmem_sim_entry *entry);
+/* Called for each batch before it takes effect. */
+typedef void hvmem_sim_observe(void *ctx, hvmem_cpu cpu, const struct hvmem_tlb_flush *flush);
+
+struct hvmem_sim_tlb_config {
+    hvmem_u32 cpus;
+    hvmem_u32 slots;     /* entries a CPU */
+    hvmem_u32 roots;     /* 1: STAGE2 entries are tagged by root alone (Intel EPT) */
+    hvmem_u32 page_bits; /* speculation picks pages below 2^page_bits */
+    hvmem_u64 features;  /* HVMEM_CAP_* the back-end claims */
+    hvmem_u64 seed;
+    hvmem_sim_walk *walk;
+    hvmem_sim_observe *observe; /* may be NULL */
+    void *ctx;
+};
+
+/* What a CPU's hardware has loaded: it may walk these tables at any time. */
+struct hvmem_sim_loaded {
+    struct hvmem_tlb_space space;
+    hvmem_u32 on;
+    hvmem_u32 reserved;
+};
+
+struct hvmem_sim_tlb {
+    struct hvmem_sim_tlb_config config;
+    struct hvmem_backend backend; /* for the library: flushes act on `current` */
+    hvmem_cpu current;            /* CPU whose code runs; set by the test */
+    hvmem_u32 fail;               /* the next `fail` operations are refused, nothing is done */
+    hvmem_u64 random;
+    hvmem_u64 batches;  /* TLB batches executed */
+    hvmem_u64 whole[4]; /* of them by hvmem_tlb_flush.what */
+    hvmem_u64 dropped;  /* entries invalidated */
+    struct hvmem_sim_loaded *loaded;
+    struct hvmem_sim_entry *entries;
+};
+
+/* Bytes behind the structure that hvmem_sim_tlb_init needs, 8-byte aligned. */
+hvmem_size hvmem_sim_tlb_bytes(const struct hvmem_sim_tlb_config *config);
+void hvmem_sim_tlb_init(struct hvmem_sim_tlb *tlb, void *memory,
+                        const struct hvmem_sim_tlb_config *config);
+
+/* The hardware of `cpu` now walks this space's tables; NULL: none. */
+void hvmem_sim_tlb_set_loaded(struct hvmem_sim_tlb *tlb, hvmem_cpu cpu,
+                              const struct hvmem_tlb_space *space);
+
+/*
+ * An access of `cpu` to a page of what it has loaded: a hit gives the cached entry, a miss walks and
+ * caches. 0: fault.
+ */
+int hvmem_sim_tlb_access(struct hvmem_sim_tlb *tlb, hvmem_cpu cpu, hvmem_u64 page,
+                         struct hvmem_sim_entry *entry);
+
+/* `cpu` loads `count` translations nobody asked for. */
+void hvmem_sim_tlb_speculate(struct hvmem_sim_tlb *tlb, hvmem_cpu cpu, hvmem_u32 count);
+
+/* One batch as if issued by `cpu`. Errors as struct hvmem_backend_ops.tlb_flush. */
+hvmem_status hvmem_sim_tlb_flush(struct hvmem_sim_tlb *tlb, hvmem_cpu cpu,
+                                 const struct hvmem_tlb_flush *flush);
+
+/* A guest is entered with this TLB_CONTROL (SVM): it acts, then the space is loaded. */
+void hvmem_sim_tlb_vmrun(struct hvmem_sim_tlb *tlb, hvmem_cpu cpu,
+                         const struct hvmem_tlb_space *space, hvmem_u32 tlb_control);
+
+/* For oracles: the entries of a CPU, config.slots of them, those with `valid` set. */
+const struct hvmem_sim_entry *hvmem_sim_tlb_entries(const struct hvmem_sim_tlb *tlb, hvmem_cpu cpu);
+
+#endif
