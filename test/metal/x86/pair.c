@@ -41,9 +41,9 @@ const char *x86_pair_insn_name(const struct hvmem_record_event *event)
     case HVMEM_X86_INSN_INVPCID:
         return invpcid[event->operand[0] >> 16 & 3];
     case HVMEM_X86_INSN_CR3:
-        return "CR3";
+        return "MOV-CR3";
     case HVMEM_X86_INSN_CR4:
-        return "CR4";
+        return "MOV-CR4";
     case HVMEM_X86_INSN_INVLPGA:
         return "INVLPGA";
     case HVMEM_X86_INSN_INVEPT:
