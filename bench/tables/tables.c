@@ -14,6 +14,7 @@
 #define FRAMES  BENCH_FRAMES_8_GIB
 #define BLOCKS  100000u
 #define PAIRS   5000u
+#define FEW     100u /* of 1 GiB: a malloc goes to the kernel for each */
 #define SECONDS 5.0
 #define ROUNDS  300u
 #define TURNS   20u
@@ -66,7 +67,8 @@ static void pairs(hvmem_u32 order)
 
     for (i = 0; i < body_count; i++) {
         bench_open(&opened[i], bodies[i], FRAMES, 0);
-        work[i] = (struct work_pair){.opened = &opened[i], .order = order, .n = PAIRS};
+        work[i] = (struct work_pair){.opened = &opened[i], .order = order};
+        work[i].n = order < 18 ? PAIRS : FEW;
         sides[i] = (struct bench_side){.round = work_pair_round, .arg = &work[i], .values = 1};
     }
     bench_rounds(sides, body_count, SECONDS / 4, ROUNDS);
