@@ -88,7 +88,7 @@ static hvmem_status check_flush(const struct hvmem_backend *be, const struct hvm
     int tagged;
 
     if (flush->size != sizeof(*flush) || flush->what > HVMEM_FLUSH_REGIME ||
-        flush->scope > HVMEM_SCOPE_OUTER)
+        flush->scope > HVMEM_SCOPE_OUTER || (flush->flags & ~HVMEM_TLB_SINGLES))
         return HVMEM_E_ARG;
     if (flush->what != HVMEM_FLUSH_ALL && flush->space.regime > HVMEM_REGIME_GUEST)
         return HVMEM_E_ARG;
@@ -379,7 +379,9 @@ hvmem_status hvmem__x86_tlb_flush(struct hvmem_backend *be, const struct hvmem_t
         return status;
     p.flush = flush;
     p.quirks = be->caps.quirks;
-    p.most = be->caps.max_range_pages ? be->caps.max_range_pages : 1;
+    p.most = 1;
+    if (be->caps.max_range_pages && !(flush->flags & HVMEM_TLB_SINGLES))
+        p.most = be->caps.max_range_pages;
     p.whole = flush->what != HVMEM_FLUSH_RANGES;
     p.invlpgb = use_invlpgb(m, &p);
     if (flush->what == HVMEM_FLUSH_RANGES) {
