@@ -159,11 +159,10 @@ static hvmem_status from_cache(struct hvmem_heap *heap, struct ask *ask, hvmem_m
     hvmem_status status = HVMEM_E_UNSUPPORTED;
     struct hvmem__section s;
 
-    if (!ask->cacheable || !ask->want.node_mask)
+    if (!ask->cacheable || !ask->want.node_mask || !hvmem__cacheable(heap, ask->want.order))
         return status;
     hvmem__section_enter(heap, &s);
-    if (hvmem__mag_of(heap, s.pc, ask->want.order) &&
-        hvmem__nearest(heap, ask->want.node, ask->want.node_mask) == hvmem__pcpu_node(heap, s.pc)) {
+    if (hvmem__nearest(heap, ask->want.node, ask->want.node_mask) == hvmem__pcpu_node(heap, s.pc)) {
         hvmem__record *record;
 
         if (hvmem__pcpu_take(heap, s.pc, ask->want.order, ask->want.domain, mfn, &record,
@@ -332,40 +331,71 @@ static HVMEM_NOINLINE hvmem_status alloc_slow(struct hvmem_heap *heap, hvmem_ord
     return hvmem_alloc(heap, &request, mfn);
 }
 
+/*
+ * A plain block of an order that no cache holds, straight from the arenas. Anything unusual (none
+ * found, debts to pay) is left to the long way. 1 if it was done.
+ */
+static inline int alloc_plain(struct hvmem_heap *heap, hvmem_order order, hvmem_mfn *mfn)
+{
+    struct hvmem__want want;
+    hvmem__record record;
+    hvmem_mfn got, at;
+
+    if (order > heap->max_order || heap->adopting)
+        return 0;
+    want.domain = HVMEM_NULL;
+    want.window = HVMEM_NULL;
+    want.node_mask = hvmem__load(&heap->node_mask);
+    want.node = own_node(heap);
+    want.order = order;
+    want.count = 0;
+    want.keep = hvmem__rec_make(0, HVMEM_BLOCK_ALLOCATED, 0);
+    if (hvmem__take(heap, &want, &got, &record))
+        return 0;
+    if (hvmem__unlikely(hvmem__rec_owed(record))) {
+        hvmem__run_free(heap, got, (hvmem_u64)1 << order, 0, &at);
+        return 0;
+    }
+    *mfn = got;
+    hvmem__watch(heap);
+    return 1;
+}
+
 /* From this CPU's cache without a locked instruction, if a debt-free block is there. */
 static inline int alloc_fast(struct hvmem_heap *heap, hvmem_order order, hvmem_mfn *mfn)
 {
-    struct hvmem__section s;
-    struct hvmem__mag *mag;
-    struct hvmem__bank *b;
+    hvmem_u64 pin;
+    struct hvmem__pcpu *pc = hvmem__pcpu_own(heap, &pin);
+    struct hvmem__mag *mag = hvmem__mag_of(pc, order);
     int done = 0;
 
-    hvmem__section_enter(heap, &s);
-    mag = order ? &s.pc->mag[1] : &s.pc->mag[0];
-    b = s.pc->hint;
-    if (hvmem__likely(!s.gated && b && mag->count)) {
+    if (hvmem__section_begin(pc) && hvmem__likely(mag->count)) {
         hvmem_mfn taken = mag->slot[mag->count - 1];
+        hvmem_u64 offset = taken - pc->hint.base;
 
-        if (hvmem__likely(hvmem__bank_holds(b, taken))) {
-            hvmem__record *record = hvmem__record_at(b, taken);
-
-            if (hvmem__likely(hvmem__load(record) == mag->cached)) {
-                hvmem__store(record, mag->given);
-                hvmem__store(&mag->count, mag->count - 1);
-                *mfn = taken;
-                done = 1;
-            }
+        if (hvmem__likely(offset < pc->hint.frames) &&
+            hvmem__likely(hvmem__load(&pc->hint.record[offset]) == mag->cached)) {
+            hvmem__store(&pc->hint.record[offset], mag->given);
+            hvmem__store(&mag->count, mag->count - 1);
+            *mfn = taken;
+            done = 1;
         }
     }
-    hvmem__section_leave(heap, &s);
+    hvmem__section_end(pc);
+    hvmem__unpin(&heap->host, pin);
     return done;
 }
 
 hvmem_status hvmem_alloc_order(struct hvmem_heap *heap, hvmem_order order, hvmem_mfn *mfn)
 {
-    if ((order == 0 || order == HVMEM__MAG_ORDER1) && hvmem__likely(mfn != HVMEM_NULL) &&
-        hvmem__likely(alloc_fast(heap, order, mfn)))
+    if (hvmem__unlikely(!mfn))
+        return alloc_slow(heap, order, mfn);
+    if (order == 0 || order == HVMEM__MAG_ORDER1) {
+        if (hvmem__likely(alloc_fast(heap, order, mfn)))
+            return HVMEM_OK;
+    } else if (hvmem__likely(alloc_plain(heap, order, mfn))) {
         return HVMEM_OK;
+    }
     return alloc_slow(heap, order, mfn);
 }
 

@@ -3,6 +3,8 @@
 #include "bank.h"
 
 #include "arena.h"
+#include "claim.h"
+#include "free.h"
 #include "pcpu.h"
 #include "run.h"
 
@@ -284,6 +286,7 @@ static void free_all(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_u32 o
         hvmem_u32 order = hvmem__fit(heap, at, end - at);
         hvmem_u64 state = hvmem__lock_arena(heap, arena);
 
+        hvmem__claim_give(heap, arena, (hvmem_u64)1 << order);
         hvmem__arena_give(heap, arena, b, at,
                           hvmem__rec_with_owed(hvmem__rec_make(order, HVMEM_BLOCK_FREE, 0), owed));
         hvmem__unlock_arena(heap, arena, state);
@@ -368,6 +371,8 @@ hvmem_status hvmem_bank_add(struct hvmem_heap *heap, const struct hvmem_bank *ba
     else if (!status)
         add_pieces(heap, bank, table);
     hvmem__unlock_admin(heap, state);
+    if (!status)
+        hvmem__watch(heap);
     return status ? hvmem__refuse(heap, status, bank->base, HVMEM_ORDER_ANY, bank->frames)
                   : HVMEM_OK;
 }
@@ -386,12 +391,33 @@ static void remove_pieces(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 fra
     hvmem__pcpu_forget_banks(heap);
 }
 
+/* Forget a range that was for node look-up only. Whether there was one. */
+static int remove_hotplug(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames)
+{
+    hvmem_u64 state = hvmem__lock_admin(heap);
+    hvmem_u32 i;
+    int found = 0;
+
+    for (i = 0; i < heap->max_banks && !found; i++) {
+        struct hvmem__bank *b = &heap->bank[i];
+
+        found = b->hotplug && b->base == base && b->frames == frames;
+        if (found)
+            hvmem__store(&b->hotplug, 0);
+    }
+    hvmem__unlock_admin(heap, state);
+    return found;
+}
+
 hvmem_status hvmem_bank_remove(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames)
 {
-    struct hvmem__bank *b = hvmem__bank_of(heap, base);
+    struct hvmem__bank *b;
     hvmem_status status;
     hvmem_u64 state;
 
+    if (heap && remove_hotplug(heap, base, frames))
+        return HVMEM_OK;
+    b = hvmem__bank_of(heap, base);
     if (!b || b->group_base != base || b->group_frames != frames)
         return hvmem__refuse(heap, HVMEM_E_FOREIGN, base, HVMEM_ORDER_ANY, frames);
     hvmem__pcpu_drain_all(heap);

@@ -44,16 +44,12 @@ static void draw(struct hvmem_heap *heap, struct hvmem_domain *domain, hvmem_nod
     heap->claimed -= from_node + from_any;
 }
 
-void hvmem__claim_take(struct hvmem_heap *heap, const struct hvmem__arena *arena,
-                       struct hvmem_domain *domain, hvmem_u64 frames, struct hvmem__drawn *drawn)
+void hvmem__claim_ask(struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                      struct hvmem_domain *domain, hvmem_u64 frames, struct hvmem__drawn *drawn)
 {
     hvmem_node node = arena->node;
     hvmem_u64 state, most, most_on_node;
 
-    memset(drawn, 0, sizeof *drawn);
-    drawn->frames = frames;
-    if (!arena->counted)
-        return;
     state = lock_claims(heap);
     most = at_least_zero(heap->spare);
     most_on_node = at_least_zero(heap->node[node].spare);
@@ -95,13 +91,10 @@ void hvmem__claim_force(struct hvmem_heap *heap, const struct hvmem__arena *aren
     hvmem__claim_give(heap, arena, (hvmem_u64)0 - frames);
 }
 
-void hvmem__claim_give(struct hvmem_heap *heap, const struct hvmem__arena *arena, hvmem_u64 frames)
+void hvmem__claim_add(struct hvmem_heap *heap, const struct hvmem__arena *arena, hvmem_u64 frames)
 {
-    hvmem_u64 state;
+    hvmem_u64 state = lock_claims(heap);
 
-    if (!arena->counted)
-        return;
-    state = lock_claims(heap);
     add_spare(heap, arena->node, frames, frames);
     unlock_claims(heap, state);
 }

@@ -27,8 +27,19 @@ struct hvmem__drawn {
  * domain (whose claims are used up) all or nothing; for NULL as many as are not promised. What is
  * not taken after all goes back with untake (a domain: everything). Arena lock held.
  */
-void hvmem__claim_take(struct hvmem_heap *heap, const struct hvmem__arena *arena,
-                       struct hvmem_domain *domain, hvmem_u64 frames, struct hvmem__drawn *drawn);
+void hvmem__claim_ask(struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                      struct hvmem_domain *domain, hvmem_u64 frames, struct hvmem__drawn *drawn);
+
+static inline void hvmem__claim_take(struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                                     struct hvmem_domain *domain, hvmem_u64 frames,
+                                     struct hvmem__drawn *drawn)
+{
+    drawn->domain = (struct hvmem_domain *)0;
+    drawn->frames = frames;
+    drawn->from_node = drawn->from_any = 0;
+    if (hvmem__unlikely(arena->counted))
+        hvmem__claim_ask(heap, arena, domain, frames, drawn);
+}
 void hvmem__claim_untake(struct hvmem_heap *heap, const struct hvmem__arena *arena,
                          const struct hvmem__drawn *drawn, hvmem_u64 frames);
 
@@ -36,8 +47,15 @@ void hvmem__claim_untake(struct hvmem_heap *heap, const struct hvmem__arena *are
 void hvmem__claim_force(struct hvmem_heap *heap, const struct hvmem__arena *arena,
                         hvmem_u64 frames);
 
+void hvmem__claim_add(struct hvmem_heap *heap, const struct hvmem__arena *arena, hvmem_u64 frames);
+
 /* `frames` became free in this arena. Arena lock held. */
-void hvmem__claim_give(struct hvmem_heap *heap, const struct hvmem__arena *arena, hvmem_u64 frames);
+static inline void hvmem__claim_give(struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                                     hvmem_u64 frames)
+{
+    if (hvmem__unlikely(arena->counted))
+        hvmem__claim_add(heap, arena, frames);
+}
 
 /* A domain got `frames` on a node from a cache: its claims shrink. Inside the section. */
 void hvmem__claim_use(struct hvmem_heap *heap, struct hvmem_domain *domain, hvmem_node node,

@@ -13,8 +13,8 @@ void *memcpy(void *to, const void *from, hvmem_size bytes);
 
 #define HVMEM_NULL ((void *)0)
 
-#define hvmem__likely(x)   __builtin_expect(!!(x), 1)
-#define hvmem__unlikely(x) __builtin_expect(!!(x), 0)
+#define hvmem__likely(x)   (__builtin_expect(!!(x), 1) != 0)
+#define hvmem__unlikely(x) (__builtin_expect(!!(x), 0) != 0)
 
 #define HVMEM_NOINLINE __attribute__((noinline))
 

@@ -18,9 +18,10 @@
  *    the first of the right half of a MIXED buddy node holds that node's dirt (struct below).
  * Only such records are ever read; the table starts with unknown content.
  *
- * Who may change it: records of free blocks: under the arena lock. ALLOCATED -> anything: by
- * compare-exchange (hvmem__frame_claim), or by plain store on the CPU whose token is in `bias`
- * (pcpu.h). CACHED -> anything: by the CPU that has the frame in its cache, inside its section.
+ * Who may change it: under the arena's lock, but for blocks of the orders that go through caches.
+ * Of those ALLOCATED -> anything is by compare-exchange (hvmem__frame_claim), or by plain store on
+ * the CPU whose token is in `bias` (pcpu.h); CACHED -> anything by the CPU that has the frame in its
+ * cache, inside its section.
  */
 #ifndef HVMEM_LIB_FRAME_H
 #define HVMEM_LIB_FRAME_H

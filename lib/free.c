@@ -96,14 +96,19 @@ static void enter_for(struct hvmem_heap *heap, struct hvmem__section *s, hvmem__
     }
 }
 
-int hvmem__seize(struct hvmem_heap *heap, hvmem__record *record, hvmem__record from,
+int hvmem__seize(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record from,
                  hvmem__record to)
 {
+    struct hvmem__arena *arena = hvmem__arena_of(heap, b);
     struct hvmem__section s;
+    hvmem_u64 state;
     int done;
 
     enter_for(heap, &s, from);
-    done = hvmem__frame_claim(&heap->host, record, from, to);
+    state = hvmem__lock_arena(heap, arena);
+    done = b->live && hvmem__is_head(b, mfn) &&
+           hvmem__frame_claim(&heap->host, hvmem__record_at(b, mfn), from, to);
+    hvmem__unlock_arena(heap, arena, state);
     hvmem__section_leave(heap, &s);
     return done;
 }
@@ -125,17 +130,36 @@ hvmem__record hvmem__in_transit(const struct hvmem_heap *heap, hvmem__record fro
     return to;
 }
 
-/* A block in transit goes home to its arena; `was` is the state it had. No lock held. */
-static void to_arena(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
-                     hvmem__record record, hvmem_u32 was)
+/* Of the orders that go through caches: into this CPU's cache. No lock held. */
+static int free_to_cache(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
+                         hvmem__record from, hvmem__record to)
+{
+    struct hvmem__section s;
+    int done;
+
+    enter_for(heap, &s, from);
+    done = hvmem__frame_claim(&heap->host, hvmem__record_at(b, mfn), from, to);
+    if (done)
+        hvmem__pcpu_put(heap, s.pc, b, mfn, to);
+    hvmem__section_leave(heap, &s);
+    return done;
+}
+
+/* Straight home to the arena, in whose lock the record changes. No lock held. */
+static int free_to_arena(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
+                         hvmem__record from, hvmem__record to)
 {
     struct hvmem__arena *arena = hvmem__arena_of(heap, b);
     hvmem_u64 state = hvmem__lock_arena(heap, arena);
+    int done = b->live && hvmem__is_head(b, mfn) && hvmem__load(hvmem__record_at(b, mfn)) == from;
 
-    if (was == HVMEM_BLOCK_RESERVED)
-        b->reserved_frames -= (hvmem_u64)1 << hvmem__rec_order(record);
-    hvmem__return_block(heap, arena, b, mfn, record);
+    if (done) {
+        if (hvmem__rec_state(from) == HVMEM_BLOCK_RESERVED)
+            b->reserved_frames -= (hvmem_u64)1 << hvmem__rec_order(from);
+        hvmem__return_block(heap, arena, b, mfn, to);
+    }
     hvmem__unlock_arena(heap, arena, state);
+    return done;
 }
 
 hvmem_status hvmem__free_block(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
@@ -144,23 +168,20 @@ hvmem_status hvmem__free_block(struct hvmem_heap *heap, struct hvmem__bank *b, h
     hvmem__record to = hvmem__in_transit(heap, from, owed);
     struct hvmem_domain *domain = hvmem__domain_of(heap, hvmem__rec_owner(from));
     hvmem_u64 frames = (hvmem_u64)1 << hvmem__rec_order(from);
-    hvmem_u32 was = hvmem__rec_state(from);
-    struct hvmem__section s;
-    int done, cached;
+    int done;
 
-    enter_for(heap, &s, from);
-    done = hvmem__frame_claim(&heap->host, hvmem__record_at(b, mfn), from, to);
-    cached =
-        done && was == HVMEM_BLOCK_ALLOCATED && hvmem__mag_of(heap, s.pc, hvmem__rec_order(to));
-    if (cached)
-        hvmem__pcpu_put(heap, s.pc, b, mfn, to);
-    hvmem__section_leave(heap, &s);
+    if (hvmem__rec_state(from) == HVMEM_BLOCK_OFFLINING) {
+        done = hvmem__seize(heap, b, mfn, from, to);
+        if (done)
+            hvmem__offline_freed(heap, b, mfn, to);
+    } else if (hvmem__rec_state(from) == HVMEM_BLOCK_ALLOCATED &&
+               hvmem__cacheable(heap, hvmem__rec_order(from))) {
+        done = free_to_cache(heap, b, mfn, from, to);
+    } else {
+        done = free_to_arena(heap, b, mfn, from, to);
+    }
     if (!done)
         return HVMEM_E_FREE;
-    if (was == HVMEM_BLOCK_OFFLINING)
-        hvmem__offline_freed(heap, b, mfn, to);
-    else if (!cached)
-        to_arena(heap, b, mfn, to, was);
     if (hvmem__rec_owed(from))
         hvmem__domain_settled(domain, frames);
     hvmem__domain_uncharge(domain, frames);
@@ -220,26 +241,23 @@ static hvmem_status free_checked(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_o
 /* Free by the CPU that allocated the block, without a locked instruction. 1 if it was done. */
 static inline int free_fast(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order)
 {
-    struct hvmem__section s;
-    struct hvmem__mag *mag;
-    struct hvmem__bank *b;
+    hvmem_u64 pin;
+    struct hvmem__pcpu *pc = hvmem__pcpu_own(heap, &pin);
+    struct hvmem__mag *mag = hvmem__mag_of(pc, order);
+    hvmem_u64 offset;
     int done = 0;
 
-    hvmem__section_enter(heap, &s);
-    mag = order ? &s.pc->mag[1] : &s.pc->mag[0];
-    b = s.pc->hint;
-    if (hvmem__likely(!s.gated && s.pc->token && b && hvmem__bank_holds(b, mfn) &&
-                      hvmem__is_head(b, mfn) && mag->count < mag->capacity)) {
-        hvmem__record *record = hvmem__record_at(b, mfn);
-
-        if (hvmem__likely(hvmem__load(record) == mag->given)) {
-            hvmem__store(record, mag->cached);
-            hvmem__store(&mag->slot[mag->count], mfn);
-            hvmem__store(&mag->count, mag->count + 1);
-            done = 1;
-        }
+    if (hvmem__section_begin(pc) && hvmem__likely(pc->token && mag->count < mag->capacity) &&
+        hvmem__likely((offset = mfn - pc->hint.base) < pc->hint.frames) &&
+        hvmem__likely(hvmem__load(&pc->hint.record[offset]) == mag->given) &&
+        hvmem__likely(hvmem__hint_head(&pc->hint, offset))) {
+        hvmem__store(&pc->hint.record[offset], mag->cached);
+        hvmem__store(&mag->slot[mag->count], mfn);
+        hvmem__store(&mag->count, mag->count + 1);
+        done = 1;
     }
-    hvmem__section_leave(heap, &s);
+    hvmem__section_end(pc);
+    hvmem__unpin(&heap->host, pin);
     return done;
 }
 

@@ -22,7 +22,7 @@ hvmem_status hvmem__state_error(hvmem_u32 state);
  * Change the record of a block that is not free, biased or not, from `from` to `to`, if it still is
  * `from`. Of several CPUs that try exactly one succeeds. No lock and no section held.
  */
-int hvmem__seize(struct hvmem_heap *heap, hvmem__record *record, hvmem__record from,
+int hvmem__seize(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record from,
                  hvmem__record to);
 
 /*

@@ -81,33 +81,62 @@ static void *cut(struct cutter *cutter, hvmem_u64 count, hvmem_size each)
     return part;
 }
 
-/* The one description of a heap's memory; fills in the pointers of *heap. */
-static void layout(struct cutter *cutter, const struct hvmem_config *config,
-                   struct hvmem_heap *heap)
+/* The parts of a heap's memory. Apart from the heap, which is far too large for anybody's stack. */
+struct parts {
+    struct hvmem__pcpu *pcpu;
+    struct hvmem__bank *bank;
+    struct hvmem__arena *arena;
+    struct hvmem_domain **domain;
+    hvmem_u32 *order_of_banks;
+    hvmem_u32 *token_cpu;
+    hvmem_u64 *online;
+    hvmem_mfn *bad;
+    hvmem_u32 *held;
+    hvmem_u8 *cpu_node;
+    hvmem_u8 *distance;
+};
+
+/* The one description of a heap's memory behind its first part. */
+static void layout(struct cutter *cutter, const struct hvmem_config *config, struct parts *p)
 {
-    heap->pcpu = cut(cutter, config->max_cpus, sizeof *heap->pcpu);
-    heap->bank = cut(cutter, config->max_banks, sizeof *heap->bank);
-    heap->arena = cut(cutter, config->max_banks, sizeof *heap->arena);
-    heap->domain = cut(cutter, config->max_domains + 1u, sizeof *heap->domain);
-    heap->order_of_banks = cut(cutter, config->max_banks, sizeof *heap->order_of_banks);
-    heap->token_cpu = cut(cutter, HVMEM__TOKENS, sizeof *heap->token_cpu);
-    heap->online = cut(cutter, (config->max_cpus + 63) / 64, sizeof *heap->online);
-    heap->bad = cut(cutter, HVMEM__BAD_LIMIT, sizeof *heap->bad);
-    heap->host.held = cut(cutter, config->max_cpus, sizeof *heap->host.held);
-    heap->cpu_node = cut(cutter, config->max_cpus, 1);
-    heap->distance = cut(cutter, (hvmem_u64)config->distance_nodes * config->distance_nodes, 1);
+    p->pcpu = cut(cutter, config->max_cpus, sizeof *p->pcpu);
+    p->bank = cut(cutter, config->max_banks, sizeof *p->bank);
+    p->arena = cut(cutter, config->max_banks, sizeof *p->arena);
+    p->domain = cut(cutter, config->max_domains + 1u, sizeof *p->domain);
+    p->order_of_banks = cut(cutter, config->max_banks, sizeof *p->order_of_banks);
+    p->token_cpu = cut(cutter, HVMEM__TOKENS, sizeof *p->token_cpu);
+    p->online = cut(cutter, (config->max_cpus + 63) / 64, sizeof *p->online);
+    p->bad = cut(cutter, HVMEM__BAD_LIMIT, sizeof *p->bad);
+    p->held = cut(cutter, config->max_cpus, sizeof *p->held);
+    p->cpu_node = cut(cutter, config->max_cpus, 1);
+    p->distance = cut(cutter, (hvmem_u64)config->distance_nodes * config->distance_nodes, 1);
+}
+
+static void attach(struct hvmem_heap *heap, const struct parts *p)
+{
+    heap->pcpu = p->pcpu;
+    heap->bank = p->bank;
+    heap->arena = p->arena;
+    heap->domain = p->domain;
+    heap->order_of_banks = p->order_of_banks;
+    heap->token_cpu = p->token_cpu;
+    heap->online = p->online;
+    heap->bad = p->bad;
+    heap->host.held = p->held;
+    heap->cpu_node = p->cpu_node;
+    heap->distance = p->distance;
 }
 
 hvmem_status hvmem_heap_size(const struct hvmem_config *config, hvmem_size *bytes)
 {
     hvmem_status status = bytes ? check_config(config) : HVMEM_E_ARG;
     struct cutter cutter = {HVMEM_NULL, 0};
-    struct hvmem_heap measured;
+    struct parts parts;
 
     if (status)
         return status;
-    cut(&cutter, 1, sizeof measured);
-    layout(&cutter, config, &measured);
+    cut(&cutter, 1, sizeof(struct hvmem_heap));
+    layout(&cutter, config, &parts);
     *bytes = cutter.used;
     return HVMEM_OK;
 }
@@ -141,9 +170,10 @@ hvmem_status hvmem_heap_init(void *memory, hvmem_size bytes, const struct hvmem_
                              struct hvmem_heap **heap)
 {
     struct cutter cutter = {HVMEM_NULL, 0};
+    struct parts parts;
     hvmem_status status;
     hvmem_size need;
-    hvmem_u32 i, *held;
+    hvmem_u32 i;
 
     status = heap ? hvmem_heap_size(config, &need) : HVMEM_E_ARG;
     if (status)
@@ -153,10 +183,9 @@ hvmem_status hvmem_heap_init(void *memory, hvmem_size bytes, const struct hvmem_
     memset(memory, 0, need);
     cutter.base = memory;
     *heap = cut(&cutter, 1, sizeof **heap);
-    layout(&cutter, config, *heap);
-    held = (*heap)->host.held;
+    layout(&cutter, config, &parts);
     hvmem__host_bind(&(*heap)->host, config->host, config->host_ctx, config->lock_regime);
-    (*heap)->host.held = held;
+    attach(*heap, &parts);
     configure(*heap, config);
     for (i = 0; i < HVMEM_NODE_LIMIT; i++)
         memset((*heap)->node[i].arena, 0xff, sizeof(*heap)->node[i].arena);

@@ -11,6 +11,11 @@ void hvmem__host_bind(struct hvmem__host *host, const struct hvmem_host_ops *ops
 
         memcpy(&host->ops, ops, known);
     }
+    if (regime == HVMEM_LOCK_CALLER) {
+        /* Nothing can interfere, so nothing has to be held still. */
+        host->ops.pin = HVMEM_NULL;
+        host->ops.unpin = HVMEM_NULL;
+    }
     host->ctx = ctx;
     host->regime = regime;
 }

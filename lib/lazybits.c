@@ -11,10 +11,10 @@ hvmem_u64 hvmem__bits_words(hvmem_u64 count)
 {
     hvmem_u64 words = words_for(count), total = words;
 
-    while (words > 1) {
+    do {
         words = words_for(words);
         total += words;
-    }
+    } while (words > 1);
     return total;
 }
 
@@ -27,11 +27,11 @@ void hvmem__bits_init(struct hvmem__bits *bits, hvmem_u64 *memory, hvmem_u64 cou
     bits->count = count;
     for (;;) {
         bits->level[k] = memory;
-        if (fresh && (k > 0 || words <= 1))
+        if (fresh && k > 0)
             memset(memory, 0, (hvmem_size)words * sizeof *memory);
         memory += words;
         k++;
-        if (words <= 1)
+        if (words <= 1 && k > 1)
             break;
         words = words_for(words);
     }

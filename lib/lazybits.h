@@ -6,7 +6,7 @@
  * level[0] has one bit a number; bit i of level[k+1] says that word i of level[k] is not zero. Only
  * the levels above 0 are zeroed at init (1/64 of the memory). INVARIANT: a word of level 0 means
  * something only while its bit in level 1 is set; otherwise it counts as zero and may hold garbage.
- * (A set so small that level 0 is the top level is zeroed itself.)
+ * There are always at least two levels.
  *
  * Lock contract: changes need the lock of the arena that owns the set. hvmem__bits_test() may run
  * without it: a number whose membership its caller keeps constant is answered exactly, because a
@@ -24,7 +24,7 @@
 struct hvmem__bits {
     hvmem_u64 *level[HVMEM__BITS_LEVELS];
     hvmem_u64 count;  /* numbers 0 .. count - 1 */
-    hvmem_u32 levels; /* 1 .. HVMEM__BITS_LEVELS */
+    hvmem_u32 levels; /* 2 .. HVMEM__BITS_LEVELS */
     hvmem_u32 reserved;
 };
 

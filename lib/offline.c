@@ -106,7 +106,7 @@ static hvmem_status offline_used(struct hvmem_heap *heap, hvmem_mfn mfn)
     struct hvmem_block block;
     hvmem_status status = hvmem__block_at(heap, mfn, &block);
     struct hvmem__bank *b;
-    hvmem__record *record, r;
+    hvmem__record r;
 
     if (status)
         return status;
@@ -118,10 +118,9 @@ static hvmem_status offline_used(struct hvmem_heap *heap, hvmem_mfn mfn)
     if (heap->bad_count == HVMEM__BAD_LIMIT)
         return HVMEM_E_COUNT;
     b = hvmem__bank_of(heap, block.mfn);
-    record = hvmem__record_at(b, block.mfn);
-    r = hvmem__load(record);
+    r = hvmem__load(hvmem__record_at(b, block.mfn));
     if (hvmem__rec_state(r) != block.state || hvmem__rec_order(r) != block.order ||
-        !hvmem__seize(heap, record, r,
+        !hvmem__seize(heap, b, block.mfn, r,
                       hvmem__rec_with_dirt(hvmem__rec_with_state(r, HVMEM_BLOCK_OFFLINING),
                                            hvmem__rec_dirt(r))))
         return HVMEM_E_BUSY;
@@ -179,19 +178,22 @@ static hvmem_status online_used(struct hvmem_heap *heap, hvmem_mfn mfn)
 {
     hvmem_u32 at = bad_index(heap, mfn);
     struct hvmem_block block;
-    hvmem__record *record, r;
+    struct hvmem__bank *b;
+    hvmem__record r;
 
-    if (at == heap->bad_count || hvmem__block_at(heap, mfn, &block) ||
-        block.state != HVMEM_BLOCK_OFFLINING)
+    if (at == heap->bad_count)
         return HVMEM_E_ARG;
     heap->bad[at] = heap->bad[--heap->bad_count];
+    /* Being freed just now: whoever frees it waits for the admin lock and finds it good. */
+    if (hvmem__block_at(heap, mfn, &block) || block.state != HVMEM_BLOCK_OFFLINING)
+        return HVMEM_OK;
     if (bad_in(heap, block.mfn, block.mfn + ((hvmem_u64)1 << block.order)))
         return HVMEM_OK;
-    record = hvmem__record_at(hvmem__bank_of(heap, block.mfn), block.mfn);
-    r = hvmem__load(record);
+    b = hvmem__bank_of(heap, block.mfn);
+    r = hvmem__load(hvmem__record_at(b, block.mfn));
     /* If the owner frees it at this moment that is as good: no bad frame is left in it. */
     if (hvmem__rec_state(r) == HVMEM_BLOCK_OFFLINING)
-        hvmem__seize(heap, record, r, hvmem__rec_with_state(r, HVMEM_BLOCK_ALLOCATED));
+        hvmem__seize(heap, b, block.mfn, r, hvmem__rec_with_state(r, HVMEM_BLOCK_ALLOCATED));
     return HVMEM_OK;
 }
 

@@ -83,38 +83,33 @@ void hvmem__unbias(struct hvmem_heap *heap, hvmem__record record)
 /* ---- sections ------------------------------------------------------------------------------- */
 
 /* Take the gate of a cache. Sections of its CPU are kept out by `closed` or by the lock. */
-static void pass_gate(struct hvmem_heap *heap, struct hvmem__section *s)
+static void pass_gate(struct hvmem_heap *heap, struct hvmem__section *s, hvmem_u32 how)
 {
     s->lock_state = hvmem__lock(&heap->host, &s->pc->gate, HVMEM__RANK_CACHE);
-    s->gated = 1;
+    s->gated = how;
 }
 
 void hvmem__section_enter(struct hvmem_heap *heap, struct hvmem__section *s)
 {
-    hvmem_cpu cpu;
-
-    s->pin = heap->host.regime == HVMEM_LOCK_CALLER ? 0 : hvmem__pin(&heap->host);
-    cpu = heap->host.smp ? hvmem__this_cpu(&heap->host) : 0;
-    HVMEM__ASSERT(&heap->host, cpu < heap->max_cpus);
-    s->pc = &heap->pcpu[cpu];
-    s->gated = 0;
-    hvmem__store(&s->pc->busy, 1);
-    hvmem__compiler_barrier();
-    if (hvmem__load_acquire(&s->pc->closed)) {
-        hvmem__store_release(&s->pc->busy, 0);
-        pass_gate(heap, s);
+    s->pc = hvmem__pcpu_own(heap, &s->pin);
+    s->gated = HVMEM__GATED_NOT;
+    if (!hvmem__section_begin(s->pc)) {
+        hvmem__section_end(s->pc);
+        pass_gate(heap, s, HVMEM__GATED_OWN);
     }
 }
 
 void hvmem__section_leave(struct hvmem_heap *heap, struct hvmem__section *s)
 {
-    if (s->gated == 2)
+    if (s->gated == HVMEM__GATED_NOBODY)
+        return;
+    if (s->gated == HVMEM__GATED_OTHER)
         __atomic_fetch_sub(&s->pc->closed, 1, __ATOMIC_RELEASE);
-    if (s->gated)
-        hvmem__unlock(&heap->host, &s->pc->gate, HVMEM__RANK_CACHE, s->lock_state);
+    if (s->gated == HVMEM__GATED_NOT)
+        hvmem__section_end(s->pc);
     else
-        hvmem__store_release(&s->pc->busy, 0);
-    if (s->gated != 2 && heap->host.regime != HVMEM_LOCK_CALLER)
+        hvmem__unlock(&heap->host, &s->pc->gate, HVMEM__RANK_CACHE, s->lock_state);
+    if (s->gated != HVMEM__GATED_OTHER)
         hvmem__unpin(&heap->host, s->pin);
 }
 
@@ -123,15 +118,13 @@ void hvmem__section_enter_other(struct hvmem_heap *heap, struct hvmem__section *
     s->pc = &heap->pcpu[cpu];
     s->pin = 0;
     if (!heap->host.smp) {
-        /* One CPU: nobody else can be inside. */
-        s->gated = 0;
+        s->gated = HVMEM__GATED_NOBODY;
         return;
     }
     __atomic_fetch_add(&s->pc->closed, 1, __ATOMIC_SEQ_CST);
     if (!s->pc->forced && hvmem__this_cpu(&heap->host) != cpu)
         heap->host.ops.barrier_cpu(heap->host.ctx, cpu);
-    pass_gate(heap, s);
-    s->gated = 2;
+    pass_gate(heap, s, HVMEM__GATED_OTHER);
     while (hvmem__load_acquire(&s->pc->busy))
         hvmem__relax(&heap->host);
 }
@@ -193,7 +186,7 @@ static void shed(struct hvmem_heap *heap, struct hvmem__mag *mag, hvmem_u32 coun
 void hvmem__pcpu_put(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvmem__bank *b,
                      hvmem_mfn mfn, hvmem__record record)
 {
-    struct hvmem__mag *mag = hvmem__mag_of(heap, pc, hvmem__rec_order(record));
+    struct hvmem__mag *mag = hvmem__mag_of(pc, hvmem__rec_order(record));
 
     if (b->node != hvmem__pcpu_node(heap, pc) || hvmem__rec_owed(record)) {
         hvmem__store(&pc->out[pc->out_count], mfn);
@@ -234,12 +227,22 @@ static hvmem_status refill(struct hvmem_heap *heap, struct hvmem__pcpu *pc, stru
     return got ? HVMEM_OK : status;
 }
 
+/* Inside the section. */
+static void remember(struct hvmem__pcpu *pc, struct hvmem__bank *b)
+{
+    pc->hint.base = b->base;
+    pc->hint.frames = b->frames;
+    pc->hint.record = b->record;
+    pc->hint.head0 = b->head.level[0];
+    pc->hint.head1 = b->head.level[1];
+    pc->hint.bank = b;
+}
+
 int hvmem__pcpu_take(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 order,
                      struct hvmem_domain *domain, hvmem_mfn *mfn, hvmem__record **record,
                      hvmem_status *status)
 {
-    struct hvmem__mag *mag = hvmem__mag_of(heap, pc, order);
-    struct hvmem__bank *b = pc->hint;
+    struct hvmem__mag *mag = hvmem__mag_of(pc, order);
     hvmem_mfn taken;
 
     if (!mag->count) {
@@ -249,11 +252,11 @@ int hvmem__pcpu_take(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 
     }
     taken = mag->slot[mag->count - 1];
     hvmem__store(&mag->count, mag->count - 1);
-    if (!b || !hvmem__bank_holds(b, taken))
-        pc->hint = b = hvmem__bank_of(heap, taken);
-    hvmem__claim_use(heap, domain, b->node, (hvmem_u64)1 << order);
+    if (taken - pc->hint.base >= pc->hint.frames)
+        remember(pc, hvmem__bank_of(heap, taken));
+    hvmem__claim_use(heap, domain, pc->hint.bank->node, (hvmem_u64)1 << order);
     *mfn = taken;
-    *record = hvmem__record_at(b, taken);
+    *record = &pc->hint.record[taken - pc->hint.base];
     HVMEM__ASSERT(&heap->host, hvmem__rec_state(hvmem__load(*record)) == HVMEM_BLOCK_CACHED);
     return 1;
 }
@@ -307,7 +310,7 @@ void hvmem__pcpu_forget_banks(struct hvmem_heap *heap)
         struct hvmem__section s;
 
         hvmem__section_enter_other(heap, &s, cpu);
-        s.pc->hint = HVMEM_NULL;
+        memset(&s.pc->hint, 0, sizeof s.pc->hint);
         hvmem__section_leave(heap, &s);
     }
 }

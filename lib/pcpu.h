@@ -43,13 +43,32 @@ struct hvmem__mag {
     hvmem_mfn *slot;
 };
 
+/*
+ * The bank a CPU met last, copied: its geometry is constant while it is live, and when it goes every
+ * CPU forgets it. frames 0: none.
+ */
+struct hvmem__hint {
+    hvmem_mfn base;
+    hvmem_u64 frames;
+    hvmem__record *record;
+    hvmem_u64 *head0, *head1; /* levels of the head set */
+    struct hvmem__bank *bank;
+};
+
+/* Whether the frame at `offset` starts a block outside the free sets (lazybits.h). */
+static inline int hvmem__hint_head(const struct hvmem__hint *hint, hvmem_u64 offset)
+{
+    hvmem_u64 valid = hvmem__load_acquire(&hint->head1[offset >> 12]) >> (offset >> 6 & 63);
+
+    return (int)(valid & hvmem__load(&hint->head0[offset >> 6]) >> (offset & 63) & 1);
+}
+
 struct hvmem__pcpu {
     hvmem_u32 busy;   /* in the section; written by this CPU */
     hvmem_u32 closed; /* others want in, or sections take the gate; gate lock */
     hvmem_u32 token;  /* bias of what this CPU hands out; 0 = none; section */
     hvmem_u32 out_count;
-    /* Bank this CPU met last; section. Constant geometry, so that no lock is needed to use it. */
-    struct hvmem__bank *hint;
+    struct hvmem__hint hint; /* section */
     struct hvmem__mag mag[HVMEM__MAGS];
     struct hvmem_lock gate;
     hvmem_u32 online;
@@ -66,31 +85,65 @@ struct hvmem__section {
     struct hvmem__pcpu *pc;
     hvmem_u64 pin;
     hvmem_u64 lock_state;
-    hvmem_u32 gated;
+    hvmem_u32 gated; /* HVMEM__GATED_* */
 };
+#define HVMEM__GATED_NOT    0u /* own section, free of locks */
+#define HVMEM__GATED_OWN    1u /* own section, through the gate lock */
+#define HVMEM__GATED_OTHER  2u /* from outside, through the gate lock */
+#define HVMEM__GATED_NOBODY 3u /* from outside while only one CPU runs: nothing to undo */
 
 void hvmem__pcpu_init(struct hvmem_heap *heap);
 hvmem_size hvmem__pcpu_tokens_bytes(void);
+
+void hvmem__section_gate(struct hvmem_heap *heap, struct hvmem__section *s);
+void hvmem__section_leave_gated(struct hvmem_heap *heap, struct hvmem__section *s);
+
+/* The calling CPU's own cache; pinned. */
+static inline struct hvmem__pcpu *hvmem__pcpu_own(struct hvmem_heap *heap, hvmem_u64 *pin)
+{
+    hvmem_cpu cpu = 0;
+
+    *pin = hvmem__pin(&heap->host);
+    if (hvmem__likely(heap->host.smp)) {
+        cpu = hvmem__this_cpu(&heap->host);
+        HVMEM__ASSERT(&heap->host, cpu < heap->max_cpus);
+    }
+    return &heap->pcpu[cpu];
+}
+
+/* The two halves of the fast section. A caller that finds it closed ends it and takes the gate. */
+static inline int hvmem__section_begin(struct hvmem__pcpu *pc)
+{
+    hvmem__store(&pc->busy, 1);
+    hvmem__compiler_barrier();
+    return hvmem__likely(!hvmem__load_acquire(&pc->closed));
+}
+
+static inline void hvmem__section_end(struct hvmem__pcpu *pc)
+{
+    hvmem__store_release(&pc->busy, 0);
+}
 
 /* Enter this CPU's own section, and leave it. Pins the CPU. No lock of rank CACHE or above held. */
 void hvmem__section_enter(struct hvmem_heap *heap, struct hvmem__section *s);
 void hvmem__section_leave(struct hvmem_heap *heap, struct hvmem__section *s);
 
-/* Enter and leave any CPU's section from outside. Not from inside a section. */
+/* Enter any CPU's section from outside; left in the same way. Not from inside a section. */
 void hvmem__section_enter_other(struct hvmem_heap *heap, struct hvmem__section *s, hvmem_cpu cpu);
 
 /* The node a cache serves: the nearest to its CPU that has memory. */
 hvmem_node hvmem__pcpu_node(const struct hvmem_heap *heap, const struct hvmem__pcpu *pc);
 
-/* Magazine of an order, or NULL. */
-static inline struct hvmem__mag *hvmem__mag_of(struct hvmem_heap *heap, struct hvmem__pcpu *pc,
-                                               hvmem_u32 order)
+/* Whether blocks of an order go through caches. */
+static inline int hvmem__cacheable(const struct hvmem_heap *heap, hvmem_u32 order)
 {
-    if (heap->flags & HVMEM_CONFIG_NO_CPU_CACHE)
-        return HVMEM_NULL;
-    if (order == 0)
-        return &pc->mag[0];
-    return order == HVMEM__MAG_ORDER1 ? &pc->mag[1] : HVMEM_NULL;
+    return (order == 0 || order == HVMEM__MAG_ORDER1) && !(heap->flags & HVMEM_CONFIG_NO_CPU_CACHE);
+}
+
+/* Magazine of an order that is cacheable. */
+static inline struct hvmem__mag *hvmem__mag_of(struct hvmem__pcpu *pc, hvmem_u32 order)
+{
+    return order ? &pc->mag[1] : &pc->mag[0];
 }
 
 /*

@@ -191,14 +191,17 @@ static hvmem_mfn next_block(const struct hvmem__bank *b, hvmem_mfn from, hvmem_u
     return best;
 }
 
-/* Grow [*lo, *hi) over neighbouring free blocks, `count` frames to each side at most. */
+/*
+ * Grow the free block [*lo, *hi) over its free neighbours, `count` frames to each side at most: every
+ * run of `count` free frames that meets the block lies inside. Arena lock held.
+ */
 static void grow(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
                  hvmem_mfn *lo, hvmem_mfn *hi, hvmem_u64 count)
 {
-    hvmem_mfn head, first = *lo;
+    hvmem_mfn head, first = *lo, last = *hi;
     hvmem_u32 order;
 
-    while (*hi - first < count && hvmem__arena_find(heap, arena, b, *hi, &head, &order))
+    while (*hi - last < count && hvmem__arena_find(heap, arena, b, *hi, &head, &order))
         *hi = head + ((hvmem_u64)1 << order);
     while (first - *lo<count && * lo> 0 &&
            hvmem__arena_find(heap, arena, b, *lo - 1, &head, &order))
@@ -218,15 +221,16 @@ static hvmem_status search_bank(struct hvmem_heap *heap, const struct hvmem__wan
 
     k = k > 2 ? k - 2 : 0;
     for (steps = 0; steps < SEARCH_BLOCKS; steps++) {
-        hvmem_mfn lo = next_block(b, *from, k), hi, start;
+        hvmem_mfn lo = next_block(b, *from, k), hi, start, head;
+        hvmem_u32 order = 0;
 
         if (lo >= b->base + b->frames || lo >= ceiling) {
             *from = ~(hvmem_mfn)0;
             return HVMEM_E_NOMEM;
         }
-        hi = lo;
+        (void)hvmem__arena_find(heap, arena, b, lo, &head, &order);
+        hi = *from = lo + ((hvmem_u64)1 << order);
         grow(heap, arena, b, &lo, &hi, count);
-        *from = hi;
         start = hvmem__round_up(lo > floor ? lo : floor, (hvmem_u64)1 << align);
         if (hi > ceiling)
             hi = ceiling;
@@ -303,8 +307,7 @@ static hvmem_status split_off(struct hvmem_heap *heap, struct hvmem__bank *b, hv
     struct parts parts;
     hvmem_u64 state;
 
-    if (!hvmem__seize(heap, hvmem__record_at(b, head), from,
-                      hvmem__rec_with_state(from, HVMEM_BLOCK_CACHED)))
+    if (!hvmem__seize(heap, b, head, from, hvmem__rec_with_state(from, HVMEM_BLOCK_CACHED)))
         return HVMEM_E_FREE;
     parts.lo = lo;
     parts.hi = hi;
@@ -317,38 +320,45 @@ static hvmem_status split_off(struct hvmem_heap *heap, struct hvmem__bank *b, hv
     return HVMEM_OK;
 }
 
+/* One step of a run: the block at *at, or the part of it below end. E_FREE: it changed meanwhile. */
+static hvmem_status free_step(struct hvmem_heap *heap, hvmem_mfn *at, hvmem_mfn end, hvmem_u32 owed,
+                              const struct hvmem_block *block)
+{
+    struct hvmem__bank *b = hvmem__bank_of(heap, block->mfn);
+    hvmem__record r = hvmem__load(hvmem__record_at(b, block->mfn));
+    hvmem_mfn stop = block->mfn + ((hvmem_u64)1 << block->order);
+    hvmem_status status;
+
+    if (hvmem__rec_order(r) != block->order || hvmem__rec_state(r) != block->state)
+        return HVMEM_E_FREE;
+    if (block->mfn != *at || stop > end)
+        return split_off(heap, b, block->mfn, r, *at, stop < end ? stop : end);
+    status = hvmem__free_block(heap, b, block->mfn, r, owed);
+    if (!status)
+        *at = stop;
+    return status;
+}
+
 hvmem_status hvmem__run_free(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count,
                              hvmem_u32 owed, hvmem_mfn *at)
 {
     hvmem_mfn end = mfn + count;
     hvmem_status status = HVMEM_OK;
+    hvmem_u32 tries = 0;
 
     *at = mfn;
     while (*at < end && !status) {
         struct hvmem_block block;
-        struct hvmem__bank *b;
-        hvmem_mfn stop;
-        hvmem__record r;
 
         status = hvmem__block_at(heap, *at, &block);
         if (!status && block.state != HVMEM_BLOCK_RESERVED)
             status = hvmem__state_error(block.state);
         if (status)
             break;
-        b = hvmem__bank_of(heap, block.mfn);
-        r = hvmem__load(hvmem__record_at(b, block.mfn));
-        if (hvmem__rec_order(r) != block.order || hvmem__rec_state(r) != block.state) {
-            status = HVMEM_E_FREE;
-            break;
-        }
-        stop = block.mfn + ((hvmem_u64)1 << block.order);
-        if (block.mfn == *at && stop <= end) {
-            status = hvmem__free_block(heap, b, block.mfn, r, owed);
-            if (!status)
-                *at = stop;
-        } else {
-            status = split_off(heap, b, block.mfn, r, *at, stop < end ? stop : end);
-        }
+        status = free_step(heap, at, end, owed, &block);
+        /* A frame of it was asked to go offline just now: look again. */
+        if (status == HVMEM_E_FREE && ++tries < HVMEM__SEIZE_TRIES)
+            status = HVMEM_OK;
     }
     hvmem__watch(heap);
     return status;

@@ -182,14 +182,14 @@ static hvmem_status settle_block(struct hvmem_heap *heap, const struct hvmem_blo
     status = hvmem__pay(heap, block->mfn, block->order, due, flushed);
     for (tries = 0; !status && tries < HVMEM__SEIZE_TRIES; tries++) {
         struct hvmem__bank *b = hvmem__bank_of(heap, block->mfn);
-        hvmem__record *record = hvmem__record_at(b, block->mfn), r = hvmem__load(record), to;
+        hvmem__record r = hvmem__load(hvmem__record_at(b, block->mfn)), to;
 
         if (hvmem__rec_state(r) != block->state || hvmem__rec_order(r) != block->order)
             return HVMEM_E_FREE;
         to = hvmem__rec_with_owed(r, hvmem__rec_owed(r) & ~due);
         if (due & HVMEM_OWES_SCRUB)
             to = hvmem__rec_with_dirt(to, HVMEM__DIRT_CLEAN);
-        if (!hvmem__seize(heap, record, r, to))
+        if (!hvmem__seize(heap, b, block->mfn, r, to))
             continue;
         if (!hvmem__rec_owed(to))
             hvmem__domain_settled(hvmem__domain_of(heap, hvmem__rec_owner(r)),

@@ -72,6 +72,21 @@ static struct hvmem__arena *arena_at(struct hvmem_heap *heap, hvmem_node node, h
     return &heap->arena[hvmem__load_acquire(&heap->node[node].arena[slot])];
 }
 
+/* Claims forbid it; but E_CLAIM says that there is such a block. Arena lock held. */
+static hvmem_status refused_claim(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                                  const struct hvmem__want *want)
+{
+    struct hvmem__bank *b;
+    hvmem__record record;
+    hvmem_mfn mfn;
+
+    if (!hvmem__arena_take(heap, arena, want->order, want->window, &mfn, &record))
+        return HVMEM_E_NOMEM;
+    b = hvmem__arena_bank(heap, arena, &heap->bank[arena->first_bank], mfn);
+    hvmem__arena_give(heap, arena, b, mfn, record);
+    return HVMEM_E_CLAIM;
+}
+
 /*
  * One block out of an arena, as `want` says. Arena lock held. E_NOMEM, E_CLAIM or done. The head is
  * set before the lock is released, so that nobody can take the block for free or unknown.
@@ -87,7 +102,7 @@ static hvmem_status take_locked(struct hvmem_heap *heap, struct hvmem__arena *ar
     hvmem__claim_take(heap, arena, want->domain, frames, &drawn);
     if (drawn.frames != frames) {
         hvmem__claim_untake(heap, arena, &drawn, drawn.frames);
-        return HVMEM_E_CLAIM;
+        return refused_claim(heap, arena, want);
     }
     if (!hvmem__arena_take(heap, arena, want->order, want->window, mfn, record)) {
         hvmem__claim_untake(heap, arena, &drawn, frames);

@@ -87,7 +87,7 @@ static hvmem_status check_flush(const struct hvmem_backend *be, const struct hvm
     hvmem_u32 regime = flush->space.regime;
 
     if (flush->size != sizeof(*flush) || flush->what > HVMEM_FLUSH_REGIME ||
-        flush->scope > HVMEM_SCOPE_OUTER)
+        flush->scope > HVMEM_SCOPE_OUTER || (flush->flags & ~HVMEM_TLB_SINGLES))
         return HVMEM_E_ARG;
     if (flush->what == HVMEM_FLUSH_RANGES && flush->count != 0 && !flush->ranges)
         return HVMEM_E_ARG;
@@ -217,7 +217,8 @@ static hvmem_status make_plan(struct plan *p, const struct hvmem_backend *be,
     p->asid = regime == HVMEM_REGIME_USER ? flush->space.id : 0;
     p->second_op = HVMEM__TLBI_COUNT;
     p->lpa2 = (m->config.flags & (stage2 ? HVMEM_ARM64_LPA2_STAGE2 : HVMEM_ARM64_LPA2_STAGE1)) != 0;
-    p->use_range = (be->caps.features & HVMEM_CAP_RANGE) != 0;
+    p->use_range =
+        (be->caps.features & HVMEM_CAP_RANGE) != 0 && !(flush->flags & HVMEM_TLB_SINGLES);
     p->use_ttl = (be->caps.features & HVMEM_CAP_TTL) != 0;
     p->whole = flush->what != HVMEM_FLUSH_RANGES;
     p->stage2 = 0;

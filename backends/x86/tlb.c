@@ -13,6 +13,7 @@ struct plan {
     hvmem_u64 quirks;
     hvmem_u64 most; /* pages one INVLPGB takes */
     int pcide;
+    int pge;
     int global; /* some range may hold global entries */
     int local;  /* some range may hold other entries */
     int whole;  /* ranges are replaced by the space */
@@ -80,13 +81,14 @@ static int space_ok(const struct hvmem_backend *be, const struct hvmem_tlb_flush
 }
 
 static hvmem_status check_flush(const struct hvmem_backend *be, const struct hvmem_tlb_flush *flush,
-                                int *pcide)
+                                struct plan *p)
 {
     const struct hvmem_x86 *m = (const struct hvmem_x86 *)be->ctx;
+    hvmem_u64 cr4;
     int tagged;
 
     if (flush->size != sizeof(*flush) || flush->what > HVMEM_FLUSH_REGIME ||
-        flush->scope > HVMEM_SCOPE_OUTER)
+        flush->scope > HVMEM_SCOPE_OUTER || (flush->flags & ~HVMEM_TLB_SINGLES))
         return HVMEM_E_ARG;
     if (flush->what != HVMEM_FLUSH_ALL && flush->space.regime > HVMEM_REGIME_GUEST)
         return HVMEM_E_ARG;
@@ -96,9 +98,11 @@ static hvmem_status check_flush(const struct hvmem_backend *be, const struct hvm
         return HVMEM_E_LEVEL;
     if (!supported(be, flush))
         return HVMEM_E_UNSUPPORTED;
-    *pcide = (hvmem__x86_read_cr4(m) & CR4_PCIDE) != 0;
+    cr4 = hvmem__x86_read_cr4(m);
+    p->pcide = (cr4 & CR4_PCIDE) != 0;
+    p->pge = (cr4 & CR4_PGE) != 0;
     tagged = flush->what == HVMEM_FLUSH_RANGES || flush->what == HVMEM_FLUSH_SPACE;
-    return !tagged || space_ok(be, flush, *pcide) ? HVMEM_OK : HVMEM_E_SPACE;
+    return !tagged || space_ok(be, flush, p->pcide) ? HVMEM_OK : HVMEM_E_SPACE;
 }
 
 static hvmem_status check_range(const struct hvmem_x86 *m, hvmem_u32 regime,
@@ -237,7 +241,7 @@ static void flush_addresses(const struct hvmem_x86 *m, const struct hvmem_tlb_fl
 static void local_host(const struct hvmem_x86 *m, const struct plan *p)
 {
     /* With PCIDs INVLPG reaches the current one and globals, the latter not on every CPU. */
-    int other_pcids = p->pcide && (p->local || (p->quirks & HVMEM_QUIRK_INVLPG_GLOBAL));
+    int other_pcids = p->pcide && (p->local || !p->pge || (p->quirks & HVMEM_QUIRK_INVLPG_GLOBAL));
 
     if (p->whole || other_pcids)
         flush_host(m);
@@ -370,12 +374,14 @@ hvmem_status hvmem__x86_tlb_flush(struct hvmem_backend *be, const struct hvmem_t
 
     if (!flush)
         return HVMEM_E_ARG;
-    status = check_flush(be, flush, &p.pcide);
+    status = check_flush(be, flush, &p);
     if (status != HVMEM_OK || (flush->what == HVMEM_FLUSH_RANGES && flush->count == 0))
         return status;
     p.flush = flush;
     p.quirks = be->caps.quirks;
-    p.most = be->caps.max_range_pages ? be->caps.max_range_pages : 1;
+    p.most = 1;
+    if (be->caps.max_range_pages && !(flush->flags & HVMEM_TLB_SINGLES))
+        p.most = be->caps.max_range_pages;
     p.whole = flush->what != HVMEM_FLUSH_RANGES;
     p.invlpgb = use_invlpgb(m, &p);
     if (flush->what == HVMEM_FLUSH_RANGES) {

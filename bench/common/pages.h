@@ -6,7 +6,8 @@
 #include <stddef.h>
 
 /* Maps `bytes` and writes 0xA5 to all of it; *touch_ms (may be NULL) says how long the first touch
- * took. NULL when the machine has not got the memory. */
+ * took. From 1 GiB on large pages are asked for: a kernel maps such tables so. NULL when the machine
+ * has not got the memory. */
 void *bench_pages_get(size_t bytes, double *touch_ms);
 void bench_pages_put(void *pages, size_t bytes);
 

@@ -24,7 +24,7 @@ void bench_open(struct bench_opened *opened, const struct bench_body *body, hvme
                 hvmem_u32 flags);
 void bench_close(struct bench_opened *opened);
 
-/* Starts the Linux host of the process, once, and enters the calling thread as CPU 0. */
+/* Makes the calling thread CPU 0, once; opening does so too. */
 void bench_start_host(void);
 
 /* The calling thread stands for this CPU, and no longer. */

@@ -3,11 +3,14 @@
 #define _GNU_SOURCE
 #include "rounds.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <sys/resource.h>
 #include <time.h>
 
 #define LEAST_ROUNDS 5u
+#define ENOUGH       11u /* undisturbed rounds of every side, for which more time is spent */
+#define PATIENCE     4   /* times the seconds asked for, at most */
 #define TRIES        4u
 
 double bench_now(void)
@@ -34,21 +37,38 @@ static void one_round(struct bench_side *side, double *values)
         long before = bench_switches();
 
         side->round(side->arg, values);
-        if (bench_switches() == before)
+        if (side->long_round || (bench_switches() == before && !isnan(values[0])))
             return;
     }
+}
+
+/* Rounds that count of the side that has fewest. */
+static size_t fewest(const struct bench_side *sides, unsigned count)
+{
+    size_t least = (size_t)-1;
+    unsigned i;
+
+    for (i = 0; i < count; i++) {
+        size_t valid = bench_samples_valid(&sides[i].samples[0]);
+
+        least = valid < least ? valid : least;
+    }
+    return least;
 }
 
 void bench_rounds(struct bench_side *sides, unsigned count, double seconds, unsigned max_rounds)
 {
     double values[BENCH_ROUND_VALUES];
-    double end = bench_now() + seconds * 1e9;
+    double start = bench_now();
     unsigned round, i, v;
 
     for (i = 0; i < count; i++)
         sides[i].round(sides[i].arg, values);
     for (round = 0; round < max_rounds; round++) {
-        if (round >= LEAST_ROUNDS && bench_now() > end)
+        double spent = (bench_now() - start) / 1e9;
+
+        if (round >= LEAST_ROUNDS && spent > seconds &&
+            (fewest(sides, count) >= ENOUGH || spent > PATIENCE * seconds))
             break;
         for (i = 0; i < count; i++) {
             one_round(&sides[i], values);

@@ -16,12 +16,13 @@
 struct bench_side {
     void (*round)(void *arg, double *values);
     void *arg;
-    unsigned values; /* 1 .. BENCH_ROUND_VALUES */
+    unsigned values;     /* 1 .. BENCH_ROUND_VALUES */
+    unsigned long_round; /* 1: leaves out by itself what was disturbed, and is never repeated */
     struct bench_samples samples[BENCH_ROUND_VALUES];
 };
 
-/* Runs the sides in turn for about `seconds`, at least five rounds and at most `max_rounds`. The
- * first round of each warms up and is not kept. */
+/* Runs the sides in turn for about `seconds` and at most `max_rounds`; longer (four times) while fewer
+ * than eleven rounds of a side count. The first round of each warms up and is not kept. */
 void bench_rounds(struct bench_side *sides, unsigned count, double seconds, unsigned max_rounds);
 void bench_rounds_free(struct bench_side *sides, unsigned count);
 

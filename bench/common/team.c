@@ -86,11 +86,11 @@ struct bench_team *bench_team_start(void)
     struct bench_team *team = calloc(1, sizeof *team);
 
     FIGURE_REQUIRE(team != NULL);
+    bench_start_host();
     if (sysconf(_SC_NPROCESSORS_ONLN) < 2)
         figure_fail("two threads at a time need two CPUs");
     pthread_mutex_init(&team->mutex, NULL);
     pthread_cond_init(&team->wake, NULL);
-    bench_start_host();
     FIGURE_REQUIRE(pthread_create(&team->thread, NULL, helper, team) == 0);
     pin(pthread_self(), 0);
     pin(team->thread, 1);

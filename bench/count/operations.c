@@ -5,7 +5,9 @@
  * and the worst of its name is the figure. See bench/count/run.
  */
 #include "bench/common/figure.h"
+#include "bench/common/pages.h"
 #include "bench/common/pool.h"
+#include "bench/common/random.h"
 #include "bench/count/section.h"
 
 #include <hvmem/heap.h>
@@ -13,6 +15,7 @@
 #define FRAMES  ((hvmem_u64)1 << 20)
 #define LARGEST 18u
 #define REPEATS 4u
+#define BULK    10000u
 
 static struct hvmem_heap *heap_of(struct bench_opened *opened)
 {
@@ -92,6 +95,33 @@ static void worst_split_merge(void)
     bench_close(&opened);
 }
 
+/* BULK allocations in a row, frees in order and in random order: a section each for all of them. */
+static void bulk(void)
+{
+    static hvmem_u64 frames[BULK];
+    struct bench_rng rng = {21};
+    struct bench_opened opened;
+    hvmem_u64 refused;
+    unsigned turn;
+
+    bench_open(&opened, &bench_hvmem, FRAMES, 0);
+    for (turn = 0; turn < 2; turn++) {
+        section_begin();
+        refused = bench_hvmem.fill(&opened.pool, 0, frames, BULK);
+        section_end("bulk.alloc_10000");
+        if (turn > 0)
+            bench_shuffle(&rng, frames, BULK);
+        section_begin();
+        refused += bench_hvmem.release(&opened.pool, 0, frames, BULK);
+        if (turn > 0)
+            section_end("bulk.free_random_10000");
+        else
+            section_end("bulk.free_10000");
+        FIGURE_REQUIRE(refused == 0);
+    }
+    bench_close(&opened);
+}
+
 static void refusals(void)
 {
     struct bench_opened opened;
@@ -114,15 +144,34 @@ static void refusals(void)
     bench_close(&opened);
 }
 
+/* Making a heap of 16 GiB ready: 16 arenas; the table holds 0xA5. */
+static void start(void)
+{
+    struct bench_opened opened = {.bytes = 0};
+    struct bench_setup setup = {.frames = (hvmem_u64)1 << 22, .cpus = 1};
+    int status;
+
+    opened.bytes = bench_hvmem.bytes(&setup);
+    opened.memory = bench_pages_get(opened.bytes, NULL);
+    FIGURE_REQUIRE(opened.memory != NULL);
+    section_begin();
+    status = bench_hvmem.open(&opened.pool, &setup, opened.memory, opened.bytes);
+    section_end("start_16gib");
+    FIGURE_REQUIRE(status == 0);
+    bench_close(&opened);
+}
+
 int main(void)
 {
     unsigned i;
 
     for (i = 0; i < REPEATS; i++)
         section_empty();
+    start();
     cached_pairs();
     bare_pairs();
     worst_split_merge();
+    bulk();
     refusals();
     return 0;
 }

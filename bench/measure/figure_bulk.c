@@ -10,7 +10,7 @@ static double bulk_ns(unsigned value)
 {
     struct bench_opened opened;
     struct work_bulk bulk;
-    struct bench_side side = {.round = work_bulk_round, .arg = &bulk, .values = 3};
+    struct bench_side side = {.round = work_bulk_round, .arg = &bulk, .values = 3, .long_round = 1};
     double ns;
 
     bench_open(&opened, &bench_hvmem, BENCH_FRAMES_8_GIB, 0);

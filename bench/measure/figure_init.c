@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define TIB_FRAMES ((hvmem_u64)1 << 28)
-#define ROUNDS     5u
+#define ROUNDS     3u
 
 struct tib {
     struct hvmem_config config;
@@ -25,7 +25,7 @@ static void sizes(struct tib *tib, hvmem_u32 cpus, hvmem_u32 domains)
     tib->config.lock_regime = HVMEM_LOCK_PLAIN;
     tib->config.max_cpus = cpus;
     tib->config.max_domains = domains;
-    tib->config.max_banks = 2048;
+    tib->config.max_banks = 1024 + 64; /* one for each arena of the TiB, and some more */
     memset(&tib->bank, 0, sizeof tib->bank);
     tib->bank.size = sizeof tib->bank;
     tib->bank.base = 0x100000;

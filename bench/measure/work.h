@@ -19,6 +19,14 @@ struct work_pair {
 void work_pair_round(void *arg, double *values);
 
 /*
+ * Order-0 blocks into frames[] or out of it, timed in stretches of WORK_STRETCH; ns a block over the
+ * stretches in which the thread kept its CPU, NaN if that were fewer than a quarter.
+ */
+#define WORK_STRETCH 4000u
+double work_fill(struct bench_pool *pool, hvmem_u64 *frames, hvmem_u64 n);
+double work_release(struct bench_pool *pool, const hvmem_u64 *frames, hvmem_u64 n);
+
+/*
  * Blocks of order 0: n allocated, freed in that order, allocated, freed in random order.
  * values[0..2]: ns an allocation, ns a free in order, ns a free in random order.
  */

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-#define TURNS_PER_YIELD 64u
+#define TURNS_PER_YIELD 16u
 
 static uint32_t serve(struct hvmem_linux_host *host, hvmem_cpu cpu)
 {

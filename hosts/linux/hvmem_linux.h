@@ -75,7 +75,7 @@ hvmem_status hvmem_linux_run(struct hvmem_linux_host *host, hvmem_u32 cpus,
 /* Run what other CPUs asked this thread's CPU to run (call_cpus). Returns how many. */
 hvmem_u32 hvmem_linux_serve(void);
 
-/* One turn of a wait: serves, pauses, and gives the processor away every 64th time. */
+/* One turn of a wait: serves, pauses, and gives the processor away every 16th time. */
 void hvmem_linux_relax(void);
 
 void hvmem_linux_counts(const struct hvmem_linux_host *host, struct hvmem_linux_counts *counts);

@@ -88,8 +88,9 @@ struct hvmem_tlb_flush {
     struct hvmem_tlb_space space;
     const struct hvmem_tlb_range *ranges;
     hvmem_u32 count;
-    hvmem_u32 reserved;
+    hvmem_u32 flags; /* HVMEM_TLB_* */
 };
+#define HVMEM_TLB_SINGLES 1u /* ranges: by single-page operations, even if range operations exist */
 
 /* Data-cache operations by address. Point of coherency unless said. */
 #define HVMEM_DC_CLEAN            0u /* write back, keep */

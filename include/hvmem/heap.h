@@ -14,137 +14,9 @@
 #ifndef HVMEM_HEAP_H
 #define HVMEM_HEAP_H
 
-#include <hvmem/backend.h>
-#include <hvmem/host.h>
-#include <hvmem/status.h>
-#include <hvmem/types.h>
-
-struct hvmem_heap;
-struct hvmem_domain;
-
-/*
- * Obligations: maintenance a frame owes before it may be handed to another owner. Carried by every
- * block, merged by OR, inherited by split (SCRUB: exact per half), kept by an allocated block until
- * it is paid. Order of payment: TLB, host kinds, SCRUB, DCACHE, ICACHE.
- */
-#define HVMEM_OWES_TLB     0x01u /* a CPU may still reach it through an earlier translation */
-#define HVMEM_OWES_ICACHE  0x02u /* instruction caches may hold lines of earlier code */
-#define HVMEM_OWES_DCACHE  0x04u /* dirty lines may hide behind caches (uncached new owner) */
-#define HVMEM_OWES_SCRUB   0x08u /* holds data of an earlier owner */
-#define HVMEM_OWES_FOREIGN 0x10u /* was mapped outside its owner's own spaces */
-#define HVMEM_OWES_HOST0   0x20u /* three kinds defined by the host, */
-#define HVMEM_OWES_HOST1   0x40u /* settled by its `settle` operation */
-#define HVMEM_OWES_HOST2   0x80u
-#define HVMEM_OWES_ANY     0xffu
-
-/* ---- configuration ------------------------------------------------------------------------- */
-
-#define HVMEM_CONFIG_NO_CPU_CACHE 1u /* no per-CPU caches: every call goes to the node heaps */
-
-struct hvmem_config {
-    hvmem_u32 size;        /* sizeof(struct hvmem_config) */
-    hvmem_u32 flags;       /* HVMEM_CONFIG_* */
-    hvmem_u32 page_shift;  /* log2 bytes a frame: 12, 14 or 16 */
-    hvmem_u32 max_order;   /* largest block, 0 .. HVMEM_ORDER_LIMIT */
-    hvmem_u32 lock_regime; /* HVMEM_LOCK_* */
-    hvmem_u32 max_cpus;    /* 1 .. HVMEM_CPU_LIMIT */
-    hvmem_u32 max_banks;   /* 1 .. 65535; a bank that crosses an arena border takes several */
-    hvmem_u32 max_domains; /* 0 .. 65534; domain ids are 1 .. max_domains */
-    hvmem_u32 arena_order; /* log2 frames of a span that shares a lock; 0: 20; at most 32 */
-    hvmem_u32 reserved;
-    hvmem_u32 owed_on_free;   /* HVMEM_OWES_* every frame of a domain owes when it is freed */
-    hvmem_u32 distance_nodes; /* rows of `distance` */
-    const hvmem_u8 *distance; /* row-major matrix as in ACPI SLIT; NULL: 10 local, 20 remote */
-    const hvmem_u8 *cpu_node; /* node of each CPU, max_cpus entries; NULL: all on node 0 */
-    hvmem_u64 low_frames;     /* HVMEM_EVENT_LOW_MEMORY at or below this; 0 = never */
-    hvmem_u64 low_hysteresis; /* HVMEM_EVENT_MEMORY_OK above low_frames + low_hysteresis */
-    const struct hvmem_host_ops *host; /* may be NULL; copied */
-    void *host_ctx;
-    struct hvmem_backend *backend; /* may be NULL where no frame ever owes anything; kept */
-};
-
-HVMEM_BEGIN_DECLS
-
-/*
- * Fill in the defaults: page_shift 12, max_order 18, caller serialises, 1 CPU, 64 banks, 0 domains,
- * owed_on_free TLB | ICACHE | DCACHE | SCRUB. distance and cpu_node are only read during init.
- */
-HVMEM_API void hvmem_config_default(struct hvmem_config *config);
-
-/*
- * Bytes of memory a heap with this configuration needs (64-byte aligned), banks' tables excluded.
- * Errors: HVMEM_E_VERSION, HVMEM_E_ARG, HVMEM_E_ORDER, HVMEM_E_CPU, HVMEM_E_NODE, HVMEM_E_COUNT.
- */
-HVMEM_API hvmem_status hvmem_heap_size(const struct hvmem_config *config, hvmem_size *bytes);
-
-/*
- * Make a heap without banks in memory[0 .. bytes). The memory may hold anything; it belongs to the
- * heap until the host stops using the heap. One CPU; no atomics are used.
- * Errors: as hvmem_heap_size, HVMEM_E_BUFFER.
- */
-HVMEM_API hvmem_status hvmem_heap_init(void *memory, hvmem_size bytes,
-                                       const struct hvmem_config *config, struct hvmem_heap **heap);
-
-/*
- * From now on several CPUs may call: locks, atomics and per-CPU caches are used. Call once, on one
- * CPU, when atomics work (MMU and caches on). Meaningless in the regime HVMEM_LOCK_CALLER, where
- * it is refused. Errors: HVMEM_E_PHASE (twice, or regime), HVMEM_E_UNSUPPORTED (max_cpus > 1 and no
- * this_cpu operation).
- */
-HVMEM_API hvmem_status hvmem_smp_enable(struct hvmem_heap *heap);
-
-/*
- * A CPU joins (before its first call) or leaves (after its last): leaving drains its cache. In a
- * heap fresh from init only the CPU that called init is online.
- * Errors: HVMEM_E_CPU (number out of range, already in that state).
- */
-HVMEM_API hvmem_status hvmem_cpu_online(struct hvmem_heap *heap, hvmem_cpu cpu);
-HVMEM_API hvmem_status hvmem_cpu_offline(struct hvmem_heap *heap, hvmem_cpu cpu);
-
-/* ---- banks --------------------------------------------------------------------------------- */
-
-#define HVMEM_BANK_HOTPLUG 1u /* range may hold no RAM: node look-up only, no table needed */
-#define HVMEM_BANK_DIRTY   2u /* content unknown: every frame owes SCRUB (boot memory) */
-
-/* A contiguous range of RAM on one node. */
-struct hvmem_bank {
-    hvmem_u32 size;  /* sizeof(struct hvmem_bank) */
-    hvmem_u32 flags; /* HVMEM_BANK_* */
-    hvmem_mfn base;
-    hvmem_u64 frames;
-    hvmem_node node;
-    hvmem_u32 reserved;
-};
-
-/*
- * Bytes of table memory (64-byte aligned) a bank needs. Depends on the configuration and on the
- * bank only. About 8.4 bytes a frame. Errors: HVMEM_E_VERSION, HVMEM_E_ARG, HVMEM_E_RANGE,
- * HVMEM_E_NODE, HVMEM_E_COUNT.
- */
-HVMEM_API hvmem_status hvmem_bank_size(struct hvmem_heap *heap, const struct hvmem_bank *bank,
-                                       hvmem_size *bytes);
-
-/*
- * Add a bank; all its frames become free at once. `table` may hold anything and belongs to the heap
- * until the bank is removed; it may lie inside the bank only if the caller reserves those frames
- * before the next allocation (or adds the bank without them). Blocks merge with those of banks
- * added before. Steps: about one per max-order block. Any time, also while other CPUs allocate.
- * Errors: as hvmem_bank_size, HVMEM_E_BUFFER, HVMEM_E_OVERLAP, HVMEM_E_COUNT (max_banks used up).
- */
-HVMEM_API hvmem_status hvmem_bank_add(struct hvmem_heap *heap, const struct hvmem_bank *bank,
-                                      void *table, hvmem_size bytes);
-
-/*
- * Remove a range that was added as exactly this bank; every frame of it must be free (caches are
- * drained first). The table memory belongs to the caller again.
- * Errors: HVMEM_E_FOREIGN (no such bank), HVMEM_E_BUSY (frames in use).
- */
-HVMEM_API hvmem_status hvmem_bank_remove(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames);
-
-/* Node of a frame (hot-plug ranges included). Errors: HVMEM_E_FOREIGN. */
-HVMEM_API hvmem_status hvmem_node_of(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_node *node);
-
-/* ---- requests ------------------------------------------------------------------------------ */
+#include <hvmem/bank.h>
+#include <hvmem/config.h>
+#include <hvmem/look.h>
 
 #define HVMEM_REQ_EXACT_NODE 0x0001u /* fail rather than use another node than `node` */
 #define HVMEM_REQ_NOFLUSH    0x0002u /* the caller cannot flush now: HVMEM_E_WOULD_FLUSH instead */
@@ -178,6 +50,8 @@ struct hvmem_request {
     struct hvmem_domain *domain; /* charged owner; NULL: the host itself */
 };
 
+HVMEM_BEGIN_DECLS
+
 /*
  * Allocate one block or run. *mfn is written only on success. Whatever the frames owe and the flags
  * do not defer is settled before the call returns.
@@ -207,8 +81,6 @@ HVMEM_API hvmem_status hvmem_alloc_bulk(struct hvmem_heap *heap,
  * Errors: HVMEM_E_RANGE, HVMEM_E_FOREIGN (part outside every bank), HVMEM_E_BUSY (part in use).
  */
 HVMEM_API hvmem_status hvmem_reserve(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count);
-
-/* ---- free ---------------------------------------------------------------------------------- */
 
 /*
  * Free the block that starts at mfn. order must be the block's order or HVMEM_ORDER_ANY. Blocks of
@@ -240,8 +112,6 @@ HVMEM_API hvmem_status hvmem_free_run(struct hvmem_heap *heap, hvmem_mfn mfn, hv
 HVMEM_API hvmem_status hvmem_free_bulk(struct hvmem_heap *heap, const hvmem_mfn *frames,
                                        hvmem_u32 n, hvmem_order order, hvmem_u32 *done);
 
-/* ---- debts --------------------------------------------------------------------------------- */
-
 /*
  * Pay `owed` (HVMEM_OWES_*) for the allocated frames of [mfn, mfn + count): at most one whole flush,
  * then scrub, clean, instruction invalidate per block, in that order, without a library lock held.
@@ -251,8 +121,6 @@ HVMEM_API hvmem_status hvmem_free_bulk(struct hvmem_heap *heap, const hvmem_mfn 
 HVMEM_API hvmem_status hvmem_settle(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count,
                                     hvmem_u32 owed);
 
-/* ---- bad frames ---------------------------------------------------------------------------- */
-
 /*
  * Take one frame out of service. Free: at once. In use: it goes when it is freed, event
  * HVMEM_EVENT_OFFLINED. HVMEM_AGAIN says that it is in use. `online` brings it back.
@@ -261,104 +129,6 @@ HVMEM_API hvmem_status hvmem_settle(struct hvmem_heap *heap, hvmem_mfn mfn, hvme
 HVMEM_API hvmem_status hvmem_offline(struct hvmem_heap *heap, hvmem_mfn mfn);
 /* Errors: HVMEM_E_FOREIGN, HVMEM_E_ARG (neither offline nor going offline). */
 HVMEM_API hvmem_status hvmem_online(struct hvmem_heap *heap, hvmem_mfn mfn);
-
-/* ---- looking ------------------------------------------------------------------------------- */
-
-/* States of a block (struct hvmem_block.state). */
-#define HVMEM_BLOCK_FREE       0u
-#define HVMEM_BLOCK_ALLOCATED  1u
-#define HVMEM_BLOCK_CACHED     2u /* free, in a per-CPU cache */
-#define HVMEM_BLOCK_RESERVED   3u /* taken by hvmem_reserve() */
-#define HVMEM_BLOCK_OFFLINING  4u /* allocated; goes offline when freed */
-#define HVMEM_BLOCK_OFFLINE    5u /* out of service */
-#define HVMEM_BLOCK_GATHERED   6u /* held by a gather until its flush is done */
-#define HVMEM_BLOCK_QUARANTINE 7u /* its flush did not come back */
-
-struct hvmem_block {
-    hvmem_mfn mfn; /* first frame of the block */
-    hvmem_u32 order;
-    hvmem_u32 state; /* HVMEM_BLOCK_* */
-    hvmem_u32 owner; /* domain id; 0: the host itself */
-    hvmem_u32 owed;  /* HVMEM_OWES_* */
-    hvmem_node node;
-    hvmem_u32 reserved;
-};
-
-/* The block that holds a frame. A snapshot unless the caller owns it. Errors: HVMEM_E_FOREIGN. */
-HVMEM_API hvmem_status hvmem_lookup(struct hvmem_heap *heap, hvmem_mfn mfn,
-                                    struct hvmem_block *block);
-
-/* Counts. `free` includes `cached`. */
-struct hvmem_stats {
-    hvmem_u64 frames;    /* in all banks */
-    hvmem_u64 free;      /* can be allocated, per-CPU caches included */
-    hvmem_u64 cached;    /* of these, in per-CPU caches */
-    hvmem_u64 allocated; /* owned by the host or a domain, reserved frames excluded */
-    hvmem_u64 reserved;
-    hvmem_u64 offline;
-    hvmem_u64 quarantined;
-    hvmem_u64 claimed; /* outstanding claims */
-    hvmem_u64 refused; /* calls refused for a mistake of the caller */
-    hvmem_u64 flushes; /* whole flushes made because an allocation had to settle */
-    hvmem_u64 free_blocks[HVMEM_ORDER_LIMIT + 1]; /* by order, caches excluded */
-};
-
-/* Free frames, per-CPU caches included; cheap, exact when no call is running. No lock. */
-HVMEM_API hvmem_u64 hvmem_free_frames(struct hvmem_heap *heap);
-
-/*
- * Exact counts of a node (HVMEM_NODE_ANY: of all). Takes each lock in turn.
- * Errors: HVMEM_E_NODE (no memory on that node), HVMEM_E_VERSION.
- */
-HVMEM_API hvmem_status hvmem_stats(struct hvmem_heap *heap, hvmem_node node, hvmem_size size,
-                                   struct hvmem_stats *stats);
-
-/* Return every cached frame to the node heaps. */
-HVMEM_API hvmem_status hvmem_drain(struct hvmem_heap *heap);
-
-/*
- * Walk every block of every bank in address order, holding no lock between calls: *cursor starts at
- * 0. HVMEM_AGAIN: *block was filled; HVMEM_OK: the end. Blocks may change between calls.
- */
-HVMEM_API hvmem_status hvmem_walk(struct hvmem_heap *heap, hvmem_u64 *cursor,
-                                  struct hvmem_block *block);
-
-/*
- * Check every invariant of the frame table: each frame in exactly one block, blocks aligned, no two
- * free buddies unmerged, all counts equal to a walk. Each arena is locked for the whole of its
- * check: for tests and crash analysis. HVMEM_E_CORRUPT names the first frame found wrong in *mfn
- * and, in *where, a stable text.
- */
-HVMEM_API hvmem_status hvmem_audit(struct hvmem_heap *heap, hvmem_mfn *mfn, const char **where);
-
-/* ---- handing the table to a new version of the host ----------------------------------------- */
-
-/*
- * Drain all caches and mark every table clean. The next call that changes anything clears the mark.
- * Errors: HVMEM_E_BUSY (a gather or a settle is open).
- */
-HVMEM_API hvmem_status hvmem_quiesce(struct hvmem_heap *heap);
-
-/*
- * Take over, in place, a table that an earlier heap with the same geometry wrote, instead of
- * hvmem_bank_add(). For a heap fresh from init, on one CPU: create the domains that own frames,
- * adopt every bank, then call hvmem_adopt_finish(). Until that is done other calls are refused with
- * HVMEM_E_PHASE or find no memory.
- * Errors: HVMEM_E_GEOMETRY (header, checksum or configuration differ; nothing was changed), and
- * those of hvmem_bank_add().
- */
-HVMEM_API hvmem_status hvmem_bank_adopt(struct hvmem_heap *heap, const struct hvmem_bank *bank,
-                                        void *table, hvmem_size bytes);
-
-/*
- * Bring adopted tables into service in bounded steps: HVMEM_AGAIN, call again with the same *cursor
- * (first call: 0). Clean tables are trusted and only their owners counted. Others are audited whole
- * first; blocks found in a cache then become free owing everything, blocks in a gather and frames in
- * no block go to quarantine. The flush clock restarts above every stored one.
- * Errors: HVMEM_E_CORRUPT (no table was changed), HVMEM_E_DOMAIN (a frame of a domain that does not
- * exist), HVMEM_E_PHASE (nothing is being adopted).
- */
-HVMEM_API hvmem_status hvmem_adopt_finish(struct hvmem_heap *heap, hvmem_u64 *cursor);
 
 /*
  * Give the block of a frame in quarantine back, after the host has made sure that nothing reaches

@@ -6,7 +6,8 @@
  * What each request of hvmem/backend.h becomes (Intel SDM vol. 3 chapters 4 and 30, AMD APM vol. 2
  * 5.5 and 15.16):
  *   HOST ranges    INVLPG. With CR4.PCIDE = 1 INVLPG reaches the current PCID and globals alone:
- *                  ranges without HVMEM_RANGE_GLOBAL then flush everything of the host.
+ *                  ranges without HVMEM_RANGE_GLOBAL then flush everything of the host. With
+ *                  the flag a host that uses PCIDs says that all their entries are global.
  *   HOST space     INVPCID 2; else CR4.PGE toggled; else CR3 reloaded (no globals, no PCID).
  *   USER ranges    INVLPG when the PCID is the current one, else INVPCID 0 (and INVLPG for
  *                  HVMEM_RANGE_GLOBAL); without INVPCID everything of the host.

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* An arm64 back-end on a recorder; see arm64_rig.h. */
 #include "arm64_rig.h"
+#include "coverage.h"
 #include "test_main.h"
 
 #include <string.h>
@@ -166,10 +167,13 @@ int rig_all_gone(const struct arm64_rig *r)
 int rig_judge(const struct arm64_rig *r)
 {
     const char *broken = arm64_rules_tlb(&r->judged);
+    const int gone = rig_all_gone(r);
 
     if (!CHECK(broken == NULL))
         test_note("rule: %s", broken);
-    if (!CHECK(rig_all_gone(r)))
+    if (!CHECK(gone))
         test_note("a translation of the ranges is left");
+    if (broken == NULL && gone)
+        coverage_judged_arm64(&r->log);
     return broken == NULL;
 }

@@ -251,13 +251,18 @@ TEST(reads_a_machine)
     CHECK(strcmp(metal__boot.cmdline, "selftest a=1") == 0);
 }
 
-TEST(console_is_found_alone)
+TEST(console_and_arguments_come_early)
 {
     struct metal_fdt f;
+    struct arm_machine m;
 
     REQUIRE_EQ(metal_fdt_open(&f, blob, usual_tree()), METAL_FDT_OK);
     host_reset();
-    CHECK_EQ(metal__arm_machine_uart(&f), 0x09000000);
+    metal__arm_machine_early(&f, &m);
+    CHECK_EQ(m.uart, 0x09000000);
+    REQUIRE(m.bootargs != NULL);
+    CHECK(strcmp(m.bootargs, "selftest a=1") == 0);
+    CHECK_EQ(m.gicd, 0);
     CHECK_EQ(metal__boot.map_entries, 0);
     CHECK_EQ(printed_bytes, 0);
 }

@@ -77,7 +77,7 @@ static hvmem_status op_tlb_flush(struct hvmem_backend *backend, const struct hvm
     }
     if (flush->scope != HVMEM_SCOPE_LOCAL)
         count(&self->broadcast, 1);
-    return HVMEM_OK;
+    return self->forward != NULL ? self->forward(self->recorders, flush) : HVMEM_OK;
 }
 
 static hvmem_status op_dcache(struct hvmem_backend *backend, hvmem_u32 op, hvmem_uptr addr,

@@ -11,6 +11,8 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+struct recorders;
+
 struct count_backend {
     struct hvmem_backend backend; /* give its address to the heap */
     _Atomic uint64_t all;         /* whole flushes: HVMEM_FLUSH_ALL, _SPACE, _REGIME */
@@ -21,6 +23,9 @@ struct count_backend {
     _Atomic uint64_t dcache_bytes;
     _Atomic uint64_t zeroed_bytes;
     _Atomic uint64_t refused; /* requests that broke the contract */
+    /* NULL, or who is asked to do each TLB request (recorders.h); set after init, kept by clear. */
+    hvmem_status (*forward)(struct recorders *recorders, const struct hvmem_tlb_flush *flush);
+    struct recorders *recorders;
 };
 
 /* features: HVMEM_CAP_* the back-end shall claim. */

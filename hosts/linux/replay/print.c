@@ -44,6 +44,21 @@ static void write_flushes(FILE *file, const struct outcome *run)
             run->backend_all, run->backend_ranges, run->backend_pages);
 }
 
+static void write_instructions(FILE *file, const struct outcome *run)
+{
+    const char *comma = "";
+    unsigned kind;
+
+    fprintf(file, "   \"instructions\": {");
+    for (kind = 0; kind < RECORD_KINDS; kind++) {
+        if (run->instructions[kind] == 0 || recorders_word(kind) == NULL)
+            continue;
+        fprintf(file, "%s\"%s\": %" PRIu64, comma, recorders_word(kind), run->instructions[kind]);
+        comma = ", ";
+    }
+    fprintf(file, "},\n");
+}
+
 static void write_run(FILE *file, const struct outcome *run)
 {
     const struct replay_result *got = &run->result;
@@ -62,6 +77,7 @@ static void write_run(FILE *file, const struct outcome *run)
             (uint64_t)got->freed_first, (uint64_t)got->foreign, (uint64_t)got->no_memory,
             (uint64_t)got->waits);
     write_flushes(file, run);
+    write_instructions(file, run);
     fprintf(file,
             "   \"peak_pages\": %" PRIu64 ", \"regions\": %" PRIu64 ", \"regions_least\": %" PRIu64
             ", \"metadata_bytes\": %" PRIu64 ",\n",

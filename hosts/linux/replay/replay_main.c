@@ -11,6 +11,8 @@
 #include <string.h>
 
 #define DEFAULT_ROUNDS   9u
+#define FIGURE_ROUNDS    31u
+#define FIGURE_SECONDS   10u
 #define LEAST_ROUNDS     1u
 #define DEFAULT_TOPOLOGY "numa:2 pu:1"
 #define DEFAULT_FRAMES   32768u /* 128 MiB a node: peaks of the traces are 103 and 81 MiB */
@@ -23,8 +25,17 @@ struct options {
     bool quiet;
 };
 
+/* Figures and the traces they are of. */
+static const struct {
+    const char *figure, *file;
+} figures[] = {
+    {"trace.build_ns_per_op", "linux-cmake-build.hvt"},
+    {"trace.sort_ns_per_op", "linux-jemalloc-sort.hvt"},
+};
+
 static const char usage_text[] =
     "usage: hvmem-replay [OPTION...] TRACE.hvt...\n"
+    "       hvmem-replay --figure NAME\n"
     "  --rounds N        timed rounds of each allocator, interleaved (default 9)\n"
     "  --seconds N       no further round of a trace after N seconds, but at least one\n"
     "  --only KEY,...    of hvmem, hvmem-flushes, hvmem-debts, jemalloc-mallocx, jemalloc-malloc,\n"
@@ -33,7 +44,9 @@ static const char usage_text[] =
     "  --node-frames N   frames of each node (default 32768)\n"
     "  --json FILE       results (- for standard output)\n"
     "  --dump DIR        DIR/TRACE.dump: hvmem's blocks at the peak, for draw-heap\n"
-    "  --figure NAME     print only \"NAME VALUE ns\": hvmem on the first trace\n"
+    "  --figure NAME     trace.build_ns_per_op or trace.sort_ns_per_op: prints NAME VALUE ns, of "
+    "key\n"
+    "                    hvmem on the trace that the build made\n"
     "  --quiet           no progress\n";
 
 static int parse_options(int argc, char **argv, struct options *options)
@@ -72,8 +85,9 @@ static int parse_options(int argc, char **argv, struct options *options)
         else
             return 1;
     }
-    return options->rounds == 0 || options->rounds > MAX_ROUNDS || optind >= argc ||
-           argc - optind > MAX_TRACES;
+    if (options->rounds == 0 || options->rounds > MAX_ROUNDS || argc - optind > MAX_TRACES)
+        return 1;
+    return options->figure != NULL ? optind != argc : optind == argc;
 }
 
 /* The sessions of hvmem's three ways to play, in the order of their columns. */
@@ -207,6 +221,26 @@ static int run(const struct options *options, char **paths, size_t paths_count)
     return bad;
 }
 
+static int run_figure(struct options *options)
+{
+    char path[512];
+    char *paths[] = {path};
+    size_t i;
+
+    for (i = 0; i < sizeof figures / sizeof figures[0]; i++) {
+        if (strcmp(options->figure, figures[i].figure) != 0)
+            continue;
+        snprintf(path, sizeof path, "%s/%s", HVMEM_TRACE_DIR, figures[i].file);
+        options->only = "hvmem";
+        options->quiet = true;
+        options->rounds = FIGURE_ROUNDS;
+        options->seconds = FIGURE_SECONDS;
+        return run(options, paths, 1);
+    }
+    fprintf(stderr, "hvmem-replay: no figure %s\n", options->figure);
+    return 2;
+}
+
 int main(int argc, char **argv)
 {
     struct options options = {
@@ -216,5 +250,7 @@ int main(int argc, char **argv)
         fputs(usage_text, stderr);
         return 2;
     }
+    if (options.figure != NULL)
+        return run_figure(&options);
     return run(&options, argv + optind, (size_t)(argc - optind));
 }

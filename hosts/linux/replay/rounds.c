@@ -148,6 +148,8 @@ int play_round(struct hvmem_linux_host *threads, const struct trace *trace,
 
     if (session != NULL)
         count_backend_clear(&session->backend);
+    if (session != NULL && session->backend.recorders != NULL)
+        recorders_clear(session->backend.recorders);
     if (start(&stretch, trace, allocator) != 0 || advance(threads, allocator, &stretch, false) != 0)
         return 1;
     busy = sum_up(&stretch, &outcome->result, &wall);
@@ -155,6 +157,8 @@ int play_round(struct hvmem_linux_host *threads, const struct trace *trace,
         outcome->backend_all = atomic_load(&session->backend.all);
         outcome->backend_ranges = atomic_load(&session->backend.ranges);
         outcome->backend_pages = atomic_load(&session->backend.pages);
+        if (session->backend.recorders != NULL)
+            recorders_counts(session->backend.recorders, outcome->instructions);
     }
     if (outcome->rounds < MAX_ROUNDS) {
         outcome->ns[outcome->rounds] =

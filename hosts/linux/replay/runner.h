@@ -8,6 +8,7 @@
 
 #include "count_backend.h"
 #include "hvmem_linux.h"
+#include "recorders.h"
 
 #include "../../common/player.h"
 #include "../../common/player_heap.h"
@@ -60,6 +61,7 @@ struct outcome {
     struct peak peak;
     uint64_t settle_flushes; /* hvmem: whole flushes because an allocation had to settle */
     uint64_t backend_all, backend_ranges, backend_pages;
+    uint64_t instructions[RECORD_KINDS]; /* recorded for these requests, of x86 */
     bool verified; /* hvmem: audit passed and the initial block set came back, each time */
 };
 

@@ -203,6 +203,12 @@ int session_open(struct heap_session *session, const char *topology, uint64_t no
     count_backend_init(&session->backend,
                        HVMEM_CAP_ICOHERENT |
                            ((flags & SESSION_DEBTS) != 0 ? HVMEM_CAP_BROADCAST : 0));
+    if ((flags & SESSION_FLUSHES) != 0) {
+        session->backend.recorders = recorders_new((flags & SESSION_DEBTS) != 0);
+        if (session->backend.recorders == NULL)
+            return complain("recorders", HVMEM_E_NOMEM);
+        session->backend.forward = recorders_flush;
+    }
     if (make_heap(session, node_frames, flags) != 0)
         return 1;
     session->player.heap = session->linux_heap.heap;
@@ -230,6 +236,7 @@ void session_close(struct heap_session *session)
     if (session->linux_heap.heap != NULL)
         hvmem_linux_heap_destroy(&session->linux_heap);
     hvmem_linux_host_destroy(session->host);
+    recorders_delete(session->backend.recorders);
     free(session->domain_memory);
     free(session->initial);
     memset(session, 0, sizeof *session);

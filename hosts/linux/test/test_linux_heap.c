@@ -186,7 +186,7 @@ TEST(threads_churn_and_nothing_is_lost, threads)
                                              .flags = HVMEM_LINUX_SMP | HVMEM_LINUX_DIRTY,
                                              .host = host};
     struct hvmem_config base;
-    uint64_t rounds = test_rounds(20000);
+    uint64_t rounds = test_rounds(6000);
     struct count_backend backend;
 
     hvmem_config_default(&base);

@@ -121,6 +121,9 @@ metal__arm_mmu_on:
     mov     x5, #SCTLR_ON
     mrs     x6, CurrentEL
     tbz     x6, #3, 1f
+    ldr     x7, [x0, #CPU_HCR]
+    msr     hcr_el2, x7
+    isb
     msr     mair_el2, x3
     msr     tcr_el2, x2
     msr     ttbr0_el2, x1
@@ -129,6 +132,7 @@ metal__arm_mmu_on:
     dsb     nshst
     tlbi    alle2
     tlbi    alle1
+    tlbi    vmalle1                 /* under VHE: of EL2&0 */
     ic      iallu
     dsb     nsh
     isb

@@ -15,6 +15,7 @@ _Static_assert(offsetof(struct arm_cpu, ttbr) == CPU_TTBR, "boot.S");
 _Static_assert(offsetof(struct arm_cpu, tcr) == CPU_TCR, "boot.S");
 _Static_assert(offsetof(struct arm_cpu, mair) == CPU_MAIR, "boot.S");
 _Static_assert(offsetof(struct arm_cpu, vectors) == CPU_VECTORS, "boot.S");
+_Static_assert(offsetof(struct arm_cpu, hcr) == CPU_HCR, "boot.S");
 _Static_assert(offsetof(struct arm_frame, elr) == FRAME_ELR, "vectors.S");
 _Static_assert(offsetof(struct arm_frame, spsr) == FRAME_SPSR, "vectors.S");
 _Static_assert(offsetof(struct arm_frame, esr) == FRAME_ESR, "vectors.S");
@@ -30,6 +31,17 @@ void metal__arm_clean(const void *at, uint64_t bytes)
     dsb(sy);
     for (uint64_t va = metal_maddr(at) & ~(line - 1); va < end; va += line)
         __asm__ volatile("dc cvac, %0" ::"r"(va) : "memory");
+    dsb(sy);
+}
+
+void metal__arm_invalidate(const void *at, uint64_t bytes)
+{
+    const uint64_t line = 4ull << (read_sysreg(ctr_el0) >> 16 & 0xF);
+    const uint64_t end = metal_maddr(at) + bytes;
+
+    dsb(sy);
+    for (uint64_t va = metal_maddr(at) & ~(line - 1); va < end; va += line)
+        __asm__ volatile("dc ivac, %0" ::"r"(va) : "memory");
     dsb(sy);
 }
 

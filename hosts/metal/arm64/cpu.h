@@ -12,6 +12,7 @@
 #define CPU_TCR         16
 #define CPU_MAIR        24
 #define CPU_VECTORS     32
+#define CPU_HCR         40
 #define FRAME_ELR       248
 #define FRAME_SPSR      256
 #define FRAME_ESR       264
@@ -48,6 +49,7 @@ struct arm_cpu {
     uint64_t tcr;
     uint64_t mair;
     uint64_t vectors;
+    uint64_t hcr; /* HCR_EL2, at EL2 */
     /* Ordinary data of the CPU itself. */
     uint64_t redistributor; /* GICR frame, 0 = not found */
     uint64_t mpidr;
@@ -80,6 +82,15 @@ static inline unsigned current_el(void)
     return (unsigned)(read_sysreg(CurrentEL) >> 2) & 3u;
 }
 
+#    define HCR_TGE (1ull << 27)
+#    define HCR_E2H (1ull << 34)
+
+/* EL2 without the Virtualization Host Extensions: its tables have the EL2 format. */
+static inline int is_plain_el2(void)
+{
+    return current_el() == 2 && (read_sysreg(hcr_el2) & HCR_E2H) == 0;
+}
+
 /* ---- boot.S, vectors.S ---- */
 
 extern char metal__image_start[], metal__text_end[], metal__data_start[], metal__image_end[];
@@ -108,6 +119,11 @@ int64_t metal__arm_psci(uint32_t id, uint64_t a1, uint64_t a2, uint64_t a3);
 
 /* Cleans [at, at + bytes) to the point of coherency: data read with the MMU off. */
 void metal__arm_clean(const void *at, uint64_t bytes);
+/*
+ * Drops cached lines of [at, at + bytes), whole lines, unwritten: what was stored with the MMU off is
+ * in memory, and a line from before would hide it.
+ */
+void metal__arm_invalidate(const void *at, uint64_t bytes);
 /* Fills the record of a CPU that is to start and cleans it. */
 void metal__arm_cpu_prepare(unsigned cpu);
 /* First C function of a started CPU, MMU on. */

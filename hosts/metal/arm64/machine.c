@@ -23,7 +23,7 @@ struct walk {
     struct arm_machine *m;
     struct node node[METAL_FDT_MAX_DEPTH];
     uint32_t depth; /* of the current node */
-    bool uart_only;
+    bool early;     /* nothing but console and command line, and silently */
 };
 
 static bool same(const char *a, const char *b)
@@ -38,7 +38,7 @@ static bool same(const char *a, const char *b)
 static void complain(struct walk *w, const struct node *n, const char *what)
 {
     w->m->bad++;
-    if (!w->uart_only)
+    if (!w->early)
         metal_printf("device tree: node '%s': %s, not used\n", n->name, what);
 }
 
@@ -180,12 +180,17 @@ static bool chosen_number(const struct metal_fdt_item *p, uint64_t *value)
     return true;
 }
 
+static bool ends_in_nul(const struct metal_fdt_item *p)
+{
+    return p->bytes != 0 && p->data[p->bytes - 1] == 0;
+}
+
 static void judge_chosen(struct walk *w, const struct node *n)
 {
     uint64_t start;
     uint64_t end;
 
-    if (n->bootargs.bytes != 0 && n->bootargs.data[n->bootargs.bytes - 1] == 0)
+    if (ends_in_nul(&n->bootargs))
         metal__cmdline((const char *)n->bootargs.data);
     else if (n->bootargs.bytes != 0)
         complain(w, n, "bootargs without its end");
@@ -244,8 +249,11 @@ static void judge(struct walk *w)
         return;
     if (metal_fdt_has_word(&n->compatible, "arm,pl011"))
         judge_uart(w, parent, n);
-    if (w->uart_only)
+    if (w->early) {
+        if (w->depth == 1 && same(n->name, "chosen") && ends_in_nul(&n->bootargs))
+            w->m->bootargs = (const char *)n->bootargs.data;
         return;
+    }
     if (metal_fdt_has_word(&n->compatible, "arm,gic-v3"))
         judge_gic(w, parent, n);
     else if (metal_fdt_has_word(&n->compatible, "arm,psci-1.0") ||
@@ -300,20 +308,20 @@ static void walk_tree(const struct metal_fdt *f, struct walk *w)
     } while (item.token != METAL_FDT_DONE && item.token != METAL_FDT_BAD);
     if (item.token == METAL_FDT_BAD) {
         w->m->bad++;
-        if (!w->uart_only)
+        if (!w->early)
             metal_printf("device tree: malformed at offset %u, the rest is not used\n", c.at);
     }
 }
 
-uint64_t metal__arm_machine_uart(const struct metal_fdt *f)
+void metal__arm_machine_early(const struct metal_fdt *f, struct arm_machine *m)
 {
-    struct arm_machine m = {.uart = 0};
+    static const struct arm_machine nothing = {.uart = 0};
     struct walk w;
 
-    w.m = &m;
-    w.uart_only = true;
+    *m = nothing;
+    w.m = m;
+    w.early = true;
     walk_tree(f, &w);
-    return m.uart;
 }
 
 void metal__arm_machine_read(const struct metal_fdt *f, struct arm_machine *m)
@@ -323,7 +331,7 @@ void metal__arm_machine_read(const struct metal_fdt *f, struct arm_machine *m)
 
     *m = nothing;
     w.m = m;
-    w.uart_only = false;
+    w.early = false;
     walk_tree(f, &w);
     for (uint32_t i = 0; i < METAL_MAX_RESERVED; i++) {
         uint64_t base;

@@ -15,8 +15,9 @@
 #define ARM_MAX_GICR_REGIONS 4u
 
 struct arm_machine {
-    uint64_t uart; /* PL011 registers, 0 = none */
-    uint64_t gicd; /* distributor, 0 = no GICv3 */
+    uint64_t uart;        /* PL011 registers, 0 = none */
+    const char *bootargs; /* early only; NULL = none */
+    uint64_t gicd;        /* distributor, 0 = no GICv3 */
     uint64_t gicd_bytes;
     uint64_t gicr[ARM_MAX_GICR_REGIONS][2]; /* redistributor regions: base, bytes */
     uint32_t gicr_count;
@@ -26,9 +27,10 @@ struct arm_machine {
 };
 
 /*
- * Find the console alone, before anything may print: the first PL011 that is not disabled. 0 = none.
+ * What is needed before the MMU is on and before anything may print: uart (the first PL011 that is not
+ * disabled) and bootargs. The rest of m is zero.
  */
-uint64_t metal__arm_machine_uart(const struct metal_fdt *f);
+void metal__arm_machine_early(const struct metal_fdt *f, struct arm_machine *m);
 
 /* Walk the whole tree and fill m. Malformed parts are reported on the console and counted. */
 void metal__arm_machine_read(const struct metal_fdt *f, struct arm_machine *m);

@@ -131,13 +131,13 @@ static uint64_t leaf_kind(unsigned level)
 
 /*
  * Access bits. At EL2, and for guests of the monitor that share the tables, AP[1] is one; an image at
- * EL1 keeps it zero, because what EL0 may write EL1 may not execute.
+ * EL1 or under VHE keeps it zero, because what EL0 may write EL1 may not execute.
  */
 static uint64_t leaf_access(bool writable, bool executable)
 {
     uint64_t bits = AF | (writable ? 0 : AP_READONLY);
 
-    if (current_el() == 2)
+    if (is_plain_el2())
         return bits | AP_EL0 | (executable ? 0 : UXN);
     return bits | UXN | (executable ? 0 : PXN);
 }
@@ -238,7 +238,8 @@ void metal__arm_mmu_registers(struct arm_cpu *cpu)
 {
     cpu->ttbr = metal__arm_mmu_root();
     cpu->mair = MAIR_VALUE;
-    cpu->tcr = metal__arm_mmu_tcr(current_el());
+    cpu->tcr = metal__arm_mmu_tcr(is_plain_el2() ? 2 : 1);
+    cpu->hcr = current_el() == 2 ? read_sysreg(hcr_el2) : 0;
     cpu->vectors = (uint64_t)(uintptr_t)metal__arm_vectors;
 }
 
@@ -294,7 +295,7 @@ int metal_map(uintptr_t va, uint64_t maddr, unsigned size_shift, unsigned flags)
     if (flags & METAL_P) {
         value = maddr | leaf_kind(level_of(size_shift)) | ATTR_NORMAL | SH_INNER |
                 leaf_access((flags & METAL_W) != 0, (flags & METAL_X) != 0);
-        if (current_el() == 1 && !(flags & METAL_G))
+        if (!is_plain_el2() && !(flags & METAL_G))
             value |= NG;
     }
     entry_write(entry, value);
@@ -322,7 +323,7 @@ int metal_pte_write(uintptr_t va, unsigned size_shift, uint64_t raw)
 static void flush_everywhere(void)
 {
     dsb(ishst);
-    if (current_el() == 2)
+    if (is_plain_el2())
         __asm__ volatile("tlbi alle2is\n\ttlbi alle1is" ::: "memory");
     else
         __asm__ volatile("tlbi vmalle1is" ::: "memory");
@@ -342,7 +343,7 @@ void metal_window_clear(void)
 void metal_flush_own(void)
 {
     dsb(nshst);
-    if (current_el() == 2)
+    if (is_plain_el2())
         __asm__ volatile("tlbi alle2\n\ttlbi alle1" ::: "memory");
     else
         __asm__ volatile("tlbi vmalle1" ::: "memory");

@@ -29,7 +29,7 @@ void metal__arm_mmu_init(void);
  */
 bool metal__arm_mmu_map(uint64_t base, uint64_t bytes, enum arm_attr attr);
 
-/* TCR_ELx for these tables at exception level 1 or 2. */
+/* TCR_ELx for these tables, in the format of EL1 (also of EL2 under VHE) or of plain EL2. */
 uint64_t metal__arm_mmu_tcr(unsigned el);
 
 /* Fills the translation registers of a CPU's record. */

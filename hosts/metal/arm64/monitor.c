@@ -43,7 +43,7 @@ int metal_guest_init(struct metal_vcpu *v, metal_call_fn fn, void *arg, void *st
 {
     static const struct metal_vcpu zero = {.pc = 0};
 
-    if (current_el() != 2)
+    if (!is_plain_el2())
         return METAL_E_LACK;
     *v = zero;
     v->x[0] = (uint64_t)(uintptr_t)arg;
@@ -150,7 +150,7 @@ int metal_guest_run(struct metal_vcpu *v, struct metal_guest_exit *exit)
     const uint64_t pointer = read_sysreg(tpidr_el1);
     unsigned vector;
 
-    if (current_el() != 2)
+    if (!is_plain_el2())
         return METAL_E_LACK;
     do {
         const uint64_t irq = metal_irq_save();
@@ -221,7 +221,7 @@ int metal_monitor_execute(const struct metal_sysop *op, int has_operand, uint64_
 {
     unsigned index;
 
-    if (current_el() != 2)
+    if (!is_plain_el2())
         return METAL_E_LACK;
     if (!is_maintenance(op))
         return METAL_E_INVAL;

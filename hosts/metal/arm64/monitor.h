@@ -3,7 +3,7 @@
  * The EL2 monitor: runs code at EL1 below an image that was booted at EL2. metal_guest_run is one
  * entry and its exit; metal_guest_call runs a C function of the image to its end with a handler for
  * the exits; metal_monitor_record runs one with every TLBI, DC and IC trapped, logged and executed
- * on its behalf. An image booted at EL1 gets METAL_E_LACK.
+ * on its behalf. An image at EL1 or under VHE gets METAL_E_LACK.
  */
 #ifndef METAL_ARM64_MONITOR_H
 #define METAL_ARM64_MONITOR_H
@@ -94,7 +94,7 @@ struct metal_guest_exit {
 /*
  * A vCPU that will run fn(arg) at EL1 with interrupts masked on this stack, on the image's own identity
  * tables and vectors, stage 2 off. When fn returns, the guest exits by HVC METAL_HVC_RETURN.
- * METAL_E_LACK: the image does not run at EL2.
+ * METAL_E_LACK: the image does not run at EL2, or under VHE.
  */
 int metal_guest_init(struct metal_vcpu *v, metal_call_fn fn, void *arg, void *stack_top);
 #define METAL_HVC_RETURN 0x7EAu

@@ -20,7 +20,7 @@ int metal_s2_init(struct metal_s2 *s2)
 {
     uint64_t range = read_sysreg(id_aa64mmfr0_el1) & 0xF;
 
-    if (current_el() != 2)
+    if (!is_plain_el2())
         return METAL_E_LACK;
     if (range > 5)
         range = 5;

@@ -35,6 +35,21 @@ const void *metal__firmware(uint64_t maddr, uint64_t bytes)
     return NULL;
 }
 
+/*
+ * "vhe=1" on the command line: EL2 hosts EL1's kind of regime (HCR_EL2.{E2H,TGE}), if this CPU can. The
+ * MMU is off.
+ */
+static void choose_vhe(const char *bootargs)
+{
+    if (bootargs != NULL)
+        metal__cmdline(bootargs);
+    if (!metal_arg_is("vhe", "1") || current_el() != 2 ||
+        (read_sysreg(id_aa64mmfr1_el1) >> 8 & 0xF) == 0)
+        return;
+    write_sysreg(hcr_el2, read_sysreg(hcr_el2) | HCR_E2H | HCR_TGE);
+    isb();
+}
+
 static void mmu_start(const struct metal_fdt *tree)
 {
     struct arm_cpu *cpu = &metal__arm_cpu[0];
@@ -44,6 +59,7 @@ static void mmu_start(const struct metal_fdt *tree)
     if (!metal__arm_mmu_map(metal_maddr(tree->blob), tree->bytes, ARM_ATTR_RODATA))
         metal__arm_early_panic("device tree does not fit the table pool\n");
     metal__arm_cpu_prepare(0);
+    metal__arm_invalidate(metal__data_start, (uint64_t)(metal__image_end - metal__data_start));
     metal__arm_mmu_on(cpu);
 }
 
@@ -53,14 +69,14 @@ static void map_device(uint64_t base, uint64_t bytes, const char *what)
         metal_printf("metal: %s at 0x%lx cannot be mapped\n", what, (unsigned long)base);
 }
 
-static void console_start(const struct metal_fdt *tree)
+static void console_start(uint64_t uart)
 {
-    const uint64_t uart = metal__arm_machine_uart(tree);
-
     if (uart == 0)
         return;
     map_device(uart, METAL_PAGE_BYTES, "console");
     metal__arm_console_at(uart);
+    if (metal_arg_is("vhe", "1") && (current_el() != 2 || is_plain_el2()))
+        metal_printf("metal: this CPU or level has no VHE\n");
 }
 
 static void gic_start(void)
@@ -97,8 +113,10 @@ void metal__arm_main(uint64_t dtb)
 
     if (!find_tree(dtb, &tree))
         metal__arm_early_panic("no device tree\n");
+    metal__arm_machine_early(&tree, &machine);
+    choose_vhe(machine.bootargs);
     mmu_start(&tree);
-    console_start(&tree);
+    console_start(machine.uart);
 
     metal__boot.protocol = "fdt";
     metal__reserve(metal_maddr(metal__image_start),

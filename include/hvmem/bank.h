@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * hvmem/bank.h: banks of RAM: adding them with their frame tables, removing them, their nodes, and
+ * handing tables over to a new version of the host.
+ */
+#ifndef HVMEM_BANK_H
+#define HVMEM_BANK_H
+
+#include <hvmem/config.h>
+
+#define HVMEM_BANK_HOTPLUG 1u /* range may hold no RAM: node look-up only, no table needed */
+#define HVMEM_BANK_DIRTY   2u /* content unknown: every frame owes SCRUB (boot memory) */
+
+/* A contiguous range of RAM on one node. */
+struct hvmem_bank {
+    hvmem_u32 size;  /* sizeof(struct hvmem_bank) */
+    hvmem_u32 flags; /* HVMEM_BANK_* */
+    hvmem_mfn base;
+    hvmem_u64 frames;
+    hvmem_node node;
+    hvmem_u32 reserved;
+};
+
+HVMEM_BEGIN_DECLS
+
+/*
+ * Bytes of table memory (64-byte aligned) a bank needs. Depends on the configuration and on the
+ * bank only. About 8.4 bytes a frame. Errors: HVMEM_E_VERSION, HVMEM_E_ARG, HVMEM_E_RANGE,
+ * HVMEM_E_NODE, HVMEM_E_COUNT.
+ */
+HVMEM_API hvmem_status hvmem_bank_size(struct hvmem_heap *heap, const struct hvmem_bank *bank,
+                                       hvmem_size *bytes);
+
+/*
+ * Add a bank; all its frames become free at once. `table` may hold anything and belongs to the heap
+ * until the bank is removed; it may lie inside the bank only if the caller reserves those frames
+ * before the next allocation (or adds the bank without them). Blocks merge with those of banks
+ * added before. Steps: about one per max-order block. Any time, also while other CPUs allocate.
+ * Errors: as hvmem_bank_size, HVMEM_E_BUFFER, HVMEM_E_OVERLAP, HVMEM_E_COUNT (max_banks used up).
+ */
+HVMEM_API hvmem_status hvmem_bank_add(struct hvmem_heap *heap, const struct hvmem_bank *bank,
+                                      void *table, hvmem_size bytes);
+
+/*
+ * Remove a range that was added as exactly this bank; every frame of it must be free (caches are
+ * drained first). The table memory belongs to the caller again.
+ * Errors: HVMEM_E_FOREIGN (no such bank), HVMEM_E_BUSY (frames in use).
+ */
+HVMEM_API hvmem_status hvmem_bank_remove(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames);
+
+/* Node of a frame (hot-plug ranges included). Errors: HVMEM_E_FOREIGN. */
+HVMEM_API hvmem_status hvmem_node_of(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_node *node);
+
+/*
+ * Drain all caches and mark every table clean. The next call that changes anything clears the mark.
+ * Errors: HVMEM_E_BUSY (a gather or a settle is open).
+ */
+HVMEM_API hvmem_status hvmem_quiesce(struct hvmem_heap *heap);
+
+/*
+ * Take over, in place, a table that an earlier heap with the same geometry wrote, instead of
+ * hvmem_bank_add(). For a heap fresh from init, on one CPU: create the domains that own frames,
+ * adopt every bank, then call hvmem_adopt_finish(). Until that is done other calls are refused with
+ * HVMEM_E_PHASE or find no memory.
+ * Errors: HVMEM_E_GEOMETRY (header, checksum or configuration differ; nothing was changed), and
+ * those of hvmem_bank_add().
+ */
+HVMEM_API hvmem_status hvmem_bank_adopt(struct hvmem_heap *heap, const struct hvmem_bank *bank,
+                                        void *table, hvmem_size bytes);
+
+/*
+ * Bring adopted tables into service in bounded steps: HVMEM_AGAIN, call again with the same *cursor
+ * (first call: 0). Clean tables are trusted and only their owners counted. Others are audited whole
+ * first; blocks found in a cache then become free owing everything, blocks in a gather and frames in
+ * no block go to quarantine. The flush clock restarts above every stored one.
+ * Errors: HVMEM_E_CORRUPT (no table was changed), HVMEM_E_DOMAIN (a frame of a domain that does not
+ * exist), HVMEM_E_PHASE (nothing is being adopted).
+ */
+HVMEM_API hvmem_status hvmem_adopt_finish(struct hvmem_heap *heap, hvmem_u64 *cursor);
+
+HVMEM_END_DECLS
+
+#endif

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Claims by node, limits, and claims against frames in per-CPU caches (bug class: B16). */
+#include "expect.h"
+#include "shadow.h"
+
+#include <string.h>
+
+static struct shadow *two_nodes(hvmem_u32 flags)
+{
+    struct hvmem_config config = world_config();
+    struct shadow *shadow;
+
+    config.flags = flags;
+    config.max_order = 5;
+    config.lock_regime = HVMEM_LOCK_PLAIN;
+    config.max_cpus = 2;
+    shadow = shadow_new(WORLD_NEW(&config, WORLD_BROADCAST), 0, 128);
+    shadow_bank(shadow, 0, 50, 0, 0);
+    shadow_bank(shadow, 50, 50, 1, 0);
+    CHECK_EQ(world_smp(shadow->world), HVMEM_OK);
+    shadow_domain_new(shadow, 1, ~0ull, 0);
+    shadow_domain_new(shadow, 2, ~0ull, 0);
+    return shadow;
+}
+
+static void shadow_end(struct shadow *shadow)
+{
+    struct world *world = shadow->world;
+
+    shadow_check(shadow);
+    if (!CHECK(shadow->failure[0] == '\0'))
+        test_note("%s", shadow->failure);
+    shadow_delete(shadow);
+    WORLD_END(world);
+}
+
+static hvmem_status take(struct shadow *shadow, hvmem_u32 id, hvmem_node node, hvmem_u32 flags)
+{
+    struct hvmem_request request = expect_block(0, shadow->domain[id].handle);
+    hvmem_mfn mfn;
+
+    request.node = node;
+    request.flags = flags;
+    return shadow_alloc(shadow, &request, &mfn);
+}
+
+/* A claim on node 1 keeps others out of node 1 alone. */
+TEST(node_claim_keeps_others_out)
+{
+    struct shadow *shadow = two_nodes(HVMEM_CONFIG_NO_CPU_CACHE);
+    unsigned i;
+
+    CHECK_EQ(shadow_claim(shadow, 1, 1, 50), HVMEM_OK);
+    CHECK_EQ(take(shadow, 2, 1, HVMEM_REQ_EXACT_NODE), HVMEM_E_CLAIM);
+    for (i = 0; i < 50; i++)
+        CHECK_EQ(take(shadow, 2, 1, 0), HVMEM_OK);
+    CHECK_EQ(take(shadow, 2, HVMEM_NODE_ANY, 0), HVMEM_E_CLAIM);
+    CHECK_EQ(take(shadow, 0, HVMEM_NODE_ANY, 0), HVMEM_E_CLAIM);
+    for (i = 0; i < 50; i++)
+        CHECK_EQ(take(shadow, 1, HVMEM_NODE_ANY, 0), HVMEM_OK);
+    shadow_end(shadow);
+}
+
+/* The claim of the node is used up first, then the one for anywhere. */
+TEST(order_in_which_claims_are_used)
+{
+    struct shadow *shadow = two_nodes(HVMEM_CONFIG_NO_CPU_CACHE);
+    unsigned i;
+
+    CHECK_EQ(shadow_claim(shadow, 1, 1, 5), HVMEM_OK);
+    CHECK_EQ(shadow_claim(shadow, 1, HVMEM_NODE_ANY, 7), HVMEM_OK);
+    for (i = 0; i < 8; i++) {
+        CHECK_EQ(take(shadow, 1, 1, HVMEM_REQ_EXACT_NODE), HVMEM_OK);
+        shadow_check(shadow);
+    }
+    CHECK_EQ(expect_domain(shadow->domain[1].handle).claimed, 4);
+    for (i = 0; i < 5; i++)
+        CHECK_EQ(take(shadow, 1, 0, HVMEM_REQ_EXACT_NODE), HVMEM_OK);
+    CHECK_EQ(expect_domain(shadow->domain[1].handle).claimed, 0);
+    CHECK_EQ(take(shadow, 1, 0, HVMEM_REQ_NO_CLAIM), HVMEM_OK);
+    /* Freeing gives no claim back. */
+    CHECK_EQ(shadow_claim(shadow, 1, 0, 3), HVMEM_OK);
+    CHECK_EQ(take(shadow, 1, 0, HVMEM_REQ_EXACT_NODE), HVMEM_OK);
+    for (i = 0; i < 100; i++)
+        if (shadow->frame[i].state == SHADOW_USED)
+            CHECK_EQ(shadow_free(shadow, i, 0), HVMEM_OK);
+    CHECK_EQ(expect_domain(shadow->domain[1].handle).claimed, 2);
+    shadow_end(shadow);
+}
+
+/* All free frames sit in caches: they count for claims, and are found by the claim's owner. */
+TEST(claims_and_cached_frames)
+{
+    struct shadow *shadow = two_nodes(0);
+    unsigned i;
+
+    for (i = 0; i < 100; i++) {
+        world_set_cpu(i % 2);
+        CHECK_EQ(take(shadow, 0, HVMEM_NODE_ANY, 0), HVMEM_OK);
+    }
+    for (i = 0; i < 100; i++) {
+        world_set_cpu(i / 50);
+        CHECK_EQ(shadow_free(shadow, i, 0), HVMEM_OK);
+    }
+    shadow_check(shadow);
+    CHECK_EQ(shadow_claim(shadow, 1, HVMEM_NODE_ANY, 100), HVMEM_OK);
+    for (i = 0; i < 2; i++) {
+        world_set_cpu(i);
+        CHECK_EQ(take(shadow, 0, HVMEM_NODE_ANY, 0), HVMEM_E_CLAIM);
+        CHECK_EQ(take(shadow, 2, HVMEM_NODE_ANY, 0), HVMEM_E_CLAIM);
+        CHECK_EQ(take(shadow, 2, i, HVMEM_REQ_EXACT_NODE), HVMEM_E_CLAIM);
+    }
+    for (i = 0; i < 100; i++)
+        CHECK_EQ(take(shadow, 1, HVMEM_NODE_ANY, 0), HVMEM_OK);
+    CHECK_EQ(take(shadow, 1, HVMEM_NODE_ANY, 0), HVMEM_E_NOMEM);
+    shadow_end(shadow);
+}
+
+TEST(limits)
+{
+    struct shadow *shadow = two_nodes(0);
+    struct hvmem_request request;
+    hvmem_mfn frames[20];
+    hvmem_u32 got = 0;
+
+    CHECK_EQ(shadow_domain_limit(shadow, 1, 10), HVMEM_OK);
+    request = expect_block(0, shadow->domain[1].handle);
+    CHECK_EQ(shadow_alloc_bulk(shadow, &request, frames, 20, &got), HVMEM_E_LIMIT);
+    CHECK_EQ(got, 10);
+    CHECK_EQ(take(shadow, 1, HVMEM_NODE_ANY, 0), HVMEM_E_LIMIT);
+    /* Below what it owns: it keeps that and gets nothing. */
+    CHECK_EQ(shadow_domain_limit(shadow, 1, 4), HVMEM_OK);
+    CHECK_EQ(shadow_free_bulk(shadow, frames, 6, 0, &got), HVMEM_OK);
+    CHECK_EQ(take(shadow, 1, HVMEM_NODE_ANY, 0), HVMEM_E_LIMIT);
+    CHECK_EQ(shadow_free(shadow, frames[6], 0), HVMEM_OK);
+    CHECK_EQ(take(shadow, 1, HVMEM_NODE_ANY, 0), HVMEM_OK);
+    CHECK_EQ(shadow_domain_limit(shadow, 1, 0), HVMEM_OK);
+    CHECK_EQ(take(shadow, 1, HVMEM_NODE_ANY, 0), HVMEM_E_LIMIT);
+    CHECK_EQ(shadow_domain_limit(shadow, 1, ~0ull), HVMEM_OK);
+    CHECK_EQ(take(shadow, 1, HVMEM_NODE_ANY, 0), HVMEM_OK);
+    shadow_end(shadow);
+}
+
+/* Sixteen ids come and go a thousand times; each starts with nothing. */
+TEST(domains_come_and_go)
+{
+    struct shadow *shadow = two_nodes(0);
+    struct test_rng rng = test_rng(16);
+    unsigned i;
+
+    for (i = 0; i < 1000 && shadow->failure[0] == '\0'; i++) {
+        hvmem_u32 id = 1 + (hvmem_u32)test_below(&rng, 8);
+
+        if (shadow->domain[id].handle == NULL) {
+            CHECK_EQ(shadow_domain_new(shadow, id, 20, 0), HVMEM_OK);
+            CHECK_EQ(expect_domain(shadow->domain[id].handle).pages, 0);
+            shadow_claim(shadow, id, HVMEM_NODE_ANY, 5);
+            take(shadow, id, HVMEM_NODE_ANY, 0);
+        } else {
+            hvmem_mfn mfn;
+
+            CHECK_EQ(shadow_domain_kill(shadow, id), HVMEM_OK);
+            for (mfn = 0; mfn < 100; mfn++)
+                if (shadow->frame[mfn].owner == id)
+                    CHECK_EQ(shadow_free_owned(shadow, mfn, 0, id, 0), HVMEM_OK);
+            CHECK_EQ(shadow_domain_gone(shadow, id), HVMEM_OK);
+        }
+        if (i % 16 == 0)
+            shadow_check(shadow);
+    }
+    shadow_end(shadow);
+}

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Debts of frames: carried by free, merge, split and allocation; paid once, whole, in the right order
+ * before a frame changes hands; never forgotten when paying fails.
+ */
+#include "expect.h"
+#include "shadow.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct shadow *owing(hvmem_u32 owed_on_free, hvmem_u32 bank_flags, unsigned world_flags)
+{
+    struct hvmem_config config = world_config();
+    struct shadow *shadow;
+
+    config.max_order = 6;
+    config.owed_on_free = owed_on_free;
+    config.flags = HVMEM_CONFIG_NO_CPU_CACHE;
+    shadow = shadow_new(WORLD_NEW(&config, world_flags), 0, 64);
+    shadow_bank(shadow, 0, 64, 0, bank_flags);
+    shadow_domain_new(shadow, 1, ~0ull, 0);
+    shadow_domain_new(shadow, 2, ~0ull, 0);
+    return shadow;
+}
+
+static void shadow_end(struct shadow *shadow)
+{
+    struct world *world = shadow->world;
+
+    shadow_check(shadow);
+    if (!CHECK(shadow->failure[0] == '\0'))
+        test_note("%s", shadow->failure);
+    shadow_delete(shadow);
+    WORLD_END(world);
+}
+
+static hvmem_status take(struct shadow *shadow, hvmem_u32 id, hvmem_order order, hvmem_u32 flags,
+                         hvmem_mfn *mfn)
+{
+    struct hvmem_request request = expect_block(order, shadow->domain[id].handle);
+
+    request.flags = flags;
+    return shadow_alloc(shadow, &request, mfn);
+}
+
+/* Fresh memory owes nothing and nothing is done; what the host gives back stays so. */
+TEST(fresh_memory_owes_nothing)
+{
+    struct shadow *shadow = owing(HVMEM_OWES_TLB | HVMEM_OWES_SCRUB, 0, WORLD_BROADCAST);
+    struct world_counts none = shadow->world->counts;
+    hvmem_mfn mfn = 0;
+    unsigned i;
+
+    for (i = 0; i < 3; i++) {
+        CHECK_EQ(take(shadow, 0, 6, 0, &mfn), HVMEM_OK);
+        CHECK_EQ(expect_lookup(shadow->world, mfn).owed, 0);
+        CHECK_EQ(shadow_free(shadow, mfn, 6), HVMEM_OK);
+        CHECK_EQ(expect_lookup(shadow->world, mfn).owed, 0);
+    }
+    CHECK_EQ(memcmp(&none, &shadow->world->counts, sizeof none), 0);
+    shadow_end(shadow);
+}
+
+/* Each kind alone and all together, with and without broadcast: paid before the next owner. */
+TEST(each_kind_is_paid)
+{
+    static const unsigned flags[] = {0, WORLD_BROADCAST};
+    unsigned which;
+    size_t i;
+
+    for (i = 0; i < 2; i++)
+        for (which = 0; which <= 8; which++) {
+            hvmem_u32 owed = which == 8 ? HVMEM_OWES_ANY & ~HVMEM_OWES_FOREIGN : 1u << which;
+            struct shadow *shadow;
+            hvmem_mfn mfn = 0;
+            struct world_counts *counts;
+
+            if (owed == HVMEM_OWES_FOREIGN)
+                continue;
+            shadow = owing(owed, 0, flags[i]);
+            counts = &shadow->world->counts;
+            CHECK_EQ(take(shadow, 1, 4, 0, &mfn), HVMEM_OK);
+            CHECK_EQ(shadow_free(shadow, mfn, 4), HVMEM_OK);
+            CHECK_EQ(expect_lookup(shadow->world, mfn).owed & owed, owed);
+            CHECK_EQ(counts->tlb + counts->zeroed + counts->dcache + counts->icache +
+                         counts->settled,
+                     0);
+            CHECK_EQ(take(shadow, 2, 6, 0, &mfn), HVMEM_OK);
+            CHECK_EQ(expect_lookup(shadow->world, mfn).owed & owed, 0);
+            CHECK_EQ(counts->flushes != 0, (owed & HVMEM_OWES_TLB) != 0);
+            CHECK_EQ(counts->zeroed != 0, (owed & HVMEM_OWES_SCRUB) != 0);
+            CHECK_EQ(counts->dcache != 0, (owed & HVMEM_OWES_DCACHE) != 0);
+            CHECK_EQ(counts->icache != 0, (owed & HVMEM_OWES_ICACHE) != 0);
+            CHECK_EQ(counts->settled != 0, (owed & 0xe0u) != 0);
+            shadow_end(shadow);
+        }
+}
+
+/* One dirty frame does not make its neighbours dirty, wherever it is. */
+TEST(scrub_stays_exact)
+{
+    hvmem_mfn dirty;
+
+    for (dirty = 0; dirty < 64; dirty++) {
+        struct shadow *shadow = owing(HVMEM_OWES_SCRUB, 0, WORLD_BROADCAST);
+        struct hvmem_request request = expect_run(1, 0, dirty, dirty + 1);
+        uint64_t page = 4096;
+        hvmem_mfn mfn = 0;
+        hvmem_mfn other;
+        unsigned round;
+
+        request.domain = shadow->domain[1].handle;
+        CHECK_EQ(shadow_alloc(shadow, &request, &mfn), HVMEM_OK);
+        CHECK_EQ(shadow_free(shadow, dirty, 0), HVMEM_OK);
+        CHECK_EQ(expect_lookup(shadow->world, 0).order, 6);
+        CHECK_EQ(expect_lookup(shadow->world, 0).owed, HVMEM_OWES_SCRUB);
+        /* All others, twice, in another order: nothing to scrub. */
+        for (round = 0; round < 2; round++) {
+            for (other = 0; other < 64; other++) {
+                hvmem_mfn at = (other * (round ? 37 : 1)) % 64;
+
+                request = expect_run(1, 0, at, at + 1);
+                if (at != dirty)
+                    CHECK_EQ(shadow_alloc(shadow, &request, &mfn), HVMEM_OK);
+            }
+            CHECK_EQ(shadow->world->counts.zeroed, 0);
+            for (other = 0; other < 64; other++)
+                if (other != dirty)
+                    CHECK_EQ(shadow_free(shadow, other, 0), HVMEM_OK);
+        }
+        request = expect_run(1, 0, dirty, dirty + 1);
+        CHECK_EQ(shadow_alloc(shadow, &request, &mfn), HVMEM_OK);
+        CHECK_EQ(shadow->world->counts.zeroed, page);
+        shadow_end(shadow);
+    }
+}
+
+/* Boot memory owes a scrub for each frame, once. */
+TEST(boot_memory_is_scrubbed_once)
+{
+    struct shadow *shadow = owing(0, HVMEM_BANK_DIRTY, WORLD_BROADCAST);
+    hvmem_mfn mfn[4];
+    hvmem_u32 order;
+    unsigned i;
+
+    CHECK_EQ(expect_lookup(shadow->world, 0).owed, HVMEM_OWES_SCRUB);
+    for (order = 0; order < 4; order++)
+        CHECK_EQ(take(shadow, 0, order, 0, &mfn[order]), HVMEM_OK);
+    CHECK_EQ(shadow->world->counts.zeroed, 15 * 4096);
+    for (i = 0; i < 4; i++)
+        CHECK_EQ(shadow_free(shadow, mfn[i], i), HVMEM_OK);
+    CHECK_EQ(take(shadow, 0, 6, 0, mfn), HVMEM_OK);
+    CHECK(shadow->world->counts.zeroed >= 64 * 4096);
+    CHECK_EQ(world_owed(shadow->world, 0, 64), 0);
+    shadow_end(shadow);
+}
+
+/* Reserved frames keep what they owe; a deferred block keeps it through a free without a settle. */
+TEST(debts_survive_reserve_and_deferral)
+{
+    const hvmem_u32 owed = HVMEM_OWES_TLB | HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE;
+    struct shadow *shadow = owing(owed, 0, WORLD_BROADCAST);
+    hvmem_mfn mfn = 0;
+
+    CHECK_EQ(take(shadow, 1, 3, 0, &mfn), HVMEM_OK);
+    CHECK_EQ(shadow_free(shadow, mfn, 3), HVMEM_OK);
+    CHECK_EQ(shadow_reserve(shadow, 0, 64), HVMEM_OK);
+    CHECK_EQ(expect_lookup(shadow->world, mfn).owed & owed, owed);
+    shadow_check(shadow);
+    CHECK_EQ(shadow_free_run(shadow, 0, 64), HVMEM_OK);
+    CHECK_EQ(take(shadow, 2, 6, HVMEM_REQ_DEFER_ALL, &mfn), HVMEM_OK);
+    CHECK_EQ(expect_lookup(shadow->world, mfn).owed & owed, owed);
+    CHECK_EQ(shadow->world->counts.flushes, 0);
+    CHECK_EQ(shadow_domain_start(shadow, 2), HVMEM_E_OWED);
+    shadow_check(shadow);
+    CHECK_EQ(shadow_free(shadow, mfn, 6), HVMEM_OK);
+    CHECK_EQ(expect_lookup(shadow->world, mfn).owed & owed, owed);
+    CHECK_EQ(take(shadow, 0, 6, 0, &mfn), HVMEM_OK);
+    CHECK_EQ(shadow->world->counts.flushes, 1);
+    CHECK_EQ(shadow->world->counts.zeroed, 64 * 4096);
+    shadow_end(shadow);
+}
+
+/* Only immature memory left and the caller cannot flush. */
+TEST(noflush_refuses_rather_than_flush)
+{
+    struct shadow *shadow = owing(HVMEM_OWES_TLB, 0, WORLD_BROADCAST);
+    hvmem_mfn mfn = 0;
+    hvmem_mfn low = 0;
+
+    CHECK_EQ(take(shadow, 0, 5, 0, &low), HVMEM_OK);
+    CHECK_EQ(take(shadow, 1, 5, 0, &mfn), HVMEM_OK);
+    CHECK_EQ(shadow_free(shadow, mfn, 5), HVMEM_OK);
+    CHECK_EQ(take(shadow, 0, 0, HVMEM_REQ_NOFLUSH, &mfn), HVMEM_E_WOULD_FLUSH);
+    CHECK_EQ(shadow->world->counts.flushes, 0);
+    shadow_check(shadow);
+    CHECK_EQ(take(shadow, 2, 5, HVMEM_REQ_NOFLUSH | HVMEM_REQ_DEFER_TLB, &mfn), HVMEM_OK);
+    CHECK_EQ(shadow->world->counts.flushes, 0);
+    CHECK_EQ(shadow_free(shadow, mfn, 5), HVMEM_OK);
+    CHECK_EQ(shadow_free(shadow, low, 5), HVMEM_OK);
+    CHECK_EQ(take(shadow, 0, 0, 0, &mfn), HVMEM_OK);
+    shadow_end(shadow);
+}
+
+/* Paying fails at each step in turn: the frames go back with what they owe, counts exact. */
+TEST(failed_payment_changes_nothing)
+{
+    static const unsigned flags[] = {0, WORLD_BROADCAST};
+    size_t i;
+    unsigned step;
+
+    for (i = 0; i < 2; i++) {
+        hvmem_status status = HVMEM_E_HOST;
+
+        for (step = 1; status != HVMEM_OK && step < 100; step++) {
+            struct shadow *shadow = owing(HVMEM_OWES_ANY & ~HVMEM_OWES_FOREIGN, 0, flags[i]);
+            hvmem_mfn mfn = 0;
+
+            CHECK_EQ(take(shadow, 1, 6, 0, &mfn), HVMEM_OK);
+            CHECK_EQ(shadow_free(shadow, mfn, 6), HVMEM_OK);
+            shadow->world->fail_in = step;
+            status = take(shadow, 2, 3, 0, &mfn);
+            shadow_check(shadow);
+            if (status != HVMEM_OK) {
+                CHECK_EQ(status, HVMEM_E_HOST);
+                CHECK_EQ(expect_domain(shadow->domain[2].handle).pages, 0);
+                CHECK_EQ(hvmem_free_frames(shadow->world->heap), 64);
+                CHECK_EQ(take(shadow, 2, 3, 0, &mfn), HVMEM_OK);
+            } else {
+                CHECK(step > 4);
+            }
+            shadow_end(shadow);
+        }
+        CHECK_EQ(status, HVMEM_OK);
+    }
+}
+
+/* Settle fails at each step in turn: what was not paid is still owed. */
+TEST(failed_settle_keeps_the_rest)
+{
+    hvmem_status status = HVMEM_E_HOST;
+    unsigned step;
+
+    for (step = 1; status != HVMEM_OK && step < 100; step++) {
+        const hvmem_u32 all = HVMEM_OWES_ANY & ~HVMEM_OWES_FOREIGN;
+        struct shadow *shadow = owing(all, 0, WORLD_BROADCAST);
+        hvmem_mfn mfn = 0;
+
+        CHECK_EQ(take(shadow, 1, 6, 0, &mfn), HVMEM_OK);
+        CHECK_EQ(shadow_free(shadow, mfn, 6), HVMEM_OK);
+        CHECK_EQ(take(shadow, 2, 4, HVMEM_REQ_DEFER_ALL, &mfn), HVMEM_OK);
+        shadow->world->fail_in = step;
+        status = shadow_settle(shadow, mfn, 16, all);
+        shadow_check(shadow);
+        if (status != HVMEM_OK) {
+            CHECK_EQ(shadow_domain_start(shadow, 2), HVMEM_E_OWED);
+            CHECK_EQ(shadow_settle(shadow, mfn, 16, all), HVMEM_OK);
+        }
+        CHECK_EQ(shadow_domain_start(shadow, 2), HVMEM_OK);
+        shadow_end(shadow);
+    }
+    CHECK_EQ(status, HVMEM_OK);
+}
+
+/* Real bytes: a secret written by one owner is never read by the next. */
+TEST(no_secret_byte_survives)
+{
+    struct test_rng rng = test_rng(77);
+    struct shadow *shadow = owing(HVMEM_OWES_TLB | HVMEM_OWES_SCRUB, HVMEM_BANK_DIRTY,
+                                  WORLD_BROADCAST | WORLD_REAL_MEMORY);
+    struct world *world = shadow->world;
+    unsigned round;
+
+    memset(world->content, 0x77, 64 * 4096);
+    for (round = 0; round < 600 && shadow->failure[0] == '\0'; round++) {
+        hvmem_u32 id = (hvmem_u32)test_below(&rng, 3);
+        hvmem_u32 order = (hvmem_u32)test_below(&rng, 5);
+        hvmem_mfn mfn = test_below(&rng, 64);
+
+        if (shadow->frame[mfn].state == SHADOW_USED) {
+            shadow_free(shadow, shadow->frame[mfn].head, HVMEM_ORDER_ANY);
+        } else if (take(shadow, id, order, 0, &mfn) == HVMEM_OK) {
+            size_t bytes = (size_t)4096 << order;
+            size_t i;
+
+            /* The host's own bytes (0xee) may stay; the domains' and those from before may not. */
+            for (i = 0; i < bytes; i++)
+                if (world->content[mfn * 4096 + i] == 0x53 ||
+                    world->content[mfn * 4096 + i] == 0x77)
+                    break;
+            CHECK_EQ(i, bytes);
+            memset(world->content + mfn * 4096, id == 0 ? 0xee : 0x53, bytes);
+        }
+    }
+    shadow_end(shadow);
+}

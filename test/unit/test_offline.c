@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Frames out of service: free, cached, in use, inside blocks; back again; never handed out meanwhile. */
+#include "expect.h"
+#include "shadow.h"
+
+#include <string.h>
+
+static struct shadow *bank_of_64(hvmem_u32 regime, hvmem_u32 flags)
+{
+    struct hvmem_config config = world_config();
+    struct shadow *shadow;
+
+    config.max_order = 6;
+    config.flags = flags;
+    config.lock_regime = regime;
+    config.max_cpus = 2;
+    shadow = shadow_new(WORLD_NEW(&config, WORLD_BROADCAST), 0, 64);
+    shadow_bank(shadow, 0, 64, 0, 0);
+    if (regime != HVMEM_LOCK_CALLER)
+        CHECK_EQ(world_smp(shadow->world), HVMEM_OK);
+    shadow_domain_new(shadow, 1, ~0ull, 0);
+    return shadow;
+}
+
+static void shadow_end(struct shadow *shadow)
+{
+    struct world *world = shadow->world;
+
+    shadow_check(shadow);
+    if (!CHECK(shadow->failure[0] == '\0'))
+        test_note("%s", shadow->failure);
+    shadow_delete(shadow);
+    WORLD_END(world);
+}
+
+/* Each frame of a free heap alone. */
+TEST(each_free_frame)
+{
+    hvmem_mfn mfn;
+
+    for (mfn = 0; mfn < 64; mfn++) {
+        struct shadow *shadow = bank_of_64(HVMEM_LOCK_CALLER, HVMEM_CONFIG_NO_CPU_CACHE);
+        struct hvmem_request request = expect_block(0, NULL);
+        hvmem_mfn got = 0;
+        unsigned count = 0;
+
+        CHECK_EQ(shadow_offline(shadow, mfn), HVMEM_OK);
+        CHECK_EQ(shadow_offline(shadow, mfn), HVMEM_E_OFFLINE);
+        shadow_check(shadow);
+        CHECK_EQ(expect_stats(shadow->world, 0).offline, 1);
+        while (shadow_alloc(shadow, &request, &got) == HVMEM_OK) {
+            CHECK(got != mfn);
+            count++;
+        }
+        CHECK_EQ(count, 63);
+        CHECK_EQ(shadow_free(shadow, mfn, 0), HVMEM_E_OFFLINE);
+        CHECK_EQ(shadow_online(shadow, mfn), HVMEM_OK);
+        CHECK_EQ(shadow_alloc(shadow, &request, &got), HVMEM_OK);
+        CHECK_EQ(got, mfn);
+        CHECK_EQ(shadow_free_run(shadow, 0, 64), HVMEM_OK);
+        CHECK_FREE_BLOCKS(shadow->world, {0, 6});
+        shadow_end(shadow);
+    }
+}
+
+/* In use, at each place of blocks of each order: the free takes that frame out and no other. */
+TEST(each_frame_in_use)
+{
+    hvmem_u32 order;
+    hvmem_mfn at;
+
+    for (order = 0; order <= 4; order++)
+        for (at = 0; at < 1u << order; at++) {
+            struct shadow *shadow = bank_of_64(HVMEM_LOCK_CALLER, HVMEM_CONFIG_NO_CPU_CACHE);
+            struct world *world = shadow->world;
+            struct hvmem_request request = expect_block(order, shadow->domain[1].handle);
+            uint64_t events;
+            hvmem_mfn mfn = 0;
+
+            CHECK_EQ(shadow_alloc(shadow, &request, &mfn), HVMEM_OK);
+            CHECK_EQ(shadow_offline(shadow, mfn + at), HVMEM_AGAIN);
+            shadow_check(shadow);
+            CHECK_EQ(shadow_offline(shadow, mfn + at), HVMEM_E_OFFLINE);
+            CHECK_EQ(expect_stats(world, 0).offline, 0);
+            events = world->counts.events;
+            /* Taken back before it was freed: nothing happens. */
+            CHECK_EQ(shadow_online(shadow, mfn + at), HVMEM_OK);
+            shadow_check(shadow);
+            CHECK_EQ(shadow_offline(shadow, mfn + at), HVMEM_AGAIN);
+            CHECK_EQ(shadow_free_run(shadow, mfn, 1ull << order), HVMEM_OK);
+            shadow_check(shadow);
+            CHECK_EQ(expect_stats(world, 0).offline, 1);
+            CHECK_EQ(world->counts.events, events + 1);
+            CHECK_EQ(world->events[events % WORLD_MAX_EVENTS].event, HVMEM_EVENT_OFFLINED);
+            CHECK_EQ(world->events[events % WORLD_MAX_EVENTS].a, mfn + at);
+            CHECK_EQ(expect_domain(shadow->domain[1].handle).pages, 0);
+            CHECK_EQ(shadow_online(shadow, mfn + at), HVMEM_OK);
+            CHECK_FREE_BLOCKS(world, {0, 6});
+            shadow_end(shadow);
+        }
+}
+
+/* The owner frees the block as it got it: by its first frame and order. */
+TEST(whole_block_freed_with_a_bad_frame)
+{
+    hvmem_mfn at;
+
+    for (at = 0; at < 8; at++) {
+        struct shadow *shadow = bank_of_64(HVMEM_LOCK_CALLER, HVMEM_CONFIG_NO_CPU_CACHE);
+        struct hvmem_request request = expect_block(3, NULL);
+        hvmem_mfn mfn = 0;
+
+        CHECK_EQ(shadow_alloc(shadow, &request, &mfn), HVMEM_OK);
+        CHECK_EQ(shadow_offline(shadow, mfn + at), HVMEM_AGAIN);
+        CHECK_EQ(hvmem_free(shadow->world->heap, mfn, 3), HVMEM_OK);
+        shadow_freed(shadow, mfn, 8, 0);
+        shadow_check(shadow);
+        CHECK_EQ(hvmem_free_frames(shadow->world->heap), 63);
+        CHECK_EQ(shadow_online(shadow, mfn + at), HVMEM_OK);
+        shadow_end(shadow);
+    }
+}
+
+/* Frames that sit in per-CPU caches are free: they go at once, whichever CPU has them. */
+TEST(frames_in_caches)
+{
+    struct shadow *shadow = bank_of_64(HVMEM_LOCK_PLAIN, 0);
+    struct hvmem_request request = expect_block(0, NULL);
+    hvmem_mfn frames[64];
+    hvmem_u32 got = 0;
+    hvmem_mfn mfn;
+    unsigned i;
+
+    CHECK_EQ(shadow_alloc_bulk(shadow, &request, frames, 64, &got), HVMEM_OK);
+    for (i = 0; i < 64; i++) {
+        world_set_cpu(i % 2);
+        CHECK_EQ(shadow_free(shadow, frames[i], 0), HVMEM_OK);
+    }
+    shadow_check(shadow);
+    for (mfn = 0; mfn < 64; mfn += 3) {
+        world_set_cpu(mfn / 3 % 2);
+        CHECK_EQ(shadow_offline(shadow, mfn), HVMEM_OK);
+        shadow_check(shadow);
+    }
+    while (shadow_alloc(shadow, &request, &mfn) == HVMEM_OK)
+        CHECK(mfn % 3 != 0);
+    CHECK_EQ(hvmem_free_frames(shadow->world->heap), 0);
+    for (mfn = 0; mfn < 64; mfn += 3)
+        CHECK_EQ(shadow_online(shadow, mfn), HVMEM_OK);
+    CHECK_EQ(hvmem_free_frames(shadow->world->heap), 22);
+    shadow_end(shadow);
+}
+
+/* Freed into a cache while it is to go: it goes and is not cached. */
+TEST(leaving_frame_is_not_cached)
+{
+    struct shadow *shadow = bank_of_64(HVMEM_LOCK_PLAIN, 0);
+    struct hvmem_request request = expect_block(0, NULL);
+    hvmem_mfn mfn = 0;
+    unsigned cpu;
+
+    for (cpu = 0; cpu < 2; cpu++) {
+        world_set_cpu(0);
+        CHECK_EQ(shadow_alloc(shadow, &request, &mfn), HVMEM_OK);
+        CHECK_EQ(shadow_offline(shadow, mfn), HVMEM_AGAIN);
+        world_set_cpu(cpu);
+        CHECK_EQ(shadow_free(shadow, mfn, 0), HVMEM_OK);
+        CHECK_EQ(expect_lookup(shadow->world, mfn).state, HVMEM_BLOCK_OFFLINE);
+        shadow_check(shadow);
+    }
+    CHECK_EQ(expect_stats(shadow->world, 0).offline, 2);
+    shadow_end(shadow);
+}
+
+/* A bank with a frame out of service cannot be removed; after online it can. */
+TEST(removal_waits_for_offline_frames)
+{
+    struct shadow *shadow = bank_of_64(HVMEM_LOCK_CALLER, 0);
+
+    CHECK_EQ(shadow_offline(shadow, 33), HVMEM_OK);
+    CHECK_EQ(shadow_remove(shadow, 0, 64), HVMEM_E_BUSY);
+    CHECK_EQ(shadow_online(shadow, 33), HVMEM_OK);
+    CHECK_EQ(shadow_remove(shadow, 0, 64), HVMEM_OK);
+    shadow_end(shadow);
+}

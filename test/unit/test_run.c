@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Runs: any count, alignment and window against brute force; windows and colours of single blocks. */
+#include "expect.h"
+#include "shadow.h"
+
+#include <string.h>
+
+static struct shadow *shadow_with(hvmem_mfn base, hvmem_u64 frames, hvmem_u64 span)
+{
+    struct hvmem_config config = world_config();
+    struct shadow *shadow;
+
+    config.max_order = 5;
+    config.flags = HVMEM_CONFIG_NO_CPU_CACHE;
+    shadow = shadow_new(WORLD_NEW(&config, 0), 0, span);
+    shadow_bank(shadow, base, frames, 0, 0);
+    return shadow;
+}
+
+static int shadow_end(struct shadow *shadow, const char *what)
+{
+    struct world *world = shadow->world;
+    int good;
+
+    shadow_check(shadow);
+    good = CHECK(shadow->failure[0] == '\0');
+    if (!good)
+        test_note("%s: %s", what, shadow->failure);
+    shadow_delete(shadow);
+    WORLD_END(world);
+    return good;
+}
+
+/* Every request on what is free now; each run goes back at once. */
+static void every_request(struct shadow *shadow, hvmem_mfn limit)
+{
+    hvmem_u64 count;
+    hvmem_u32 align;
+    hvmem_mfn lo;
+    hvmem_mfn hi;
+    hvmem_mfn mfn;
+
+    for (count = 1; count <= limit; count++)
+        for (align = 0; align <= 5; align++)
+            for (lo = 0; lo < limit; lo++)
+                for (hi = lo + 1; hi <= limit + 1; hi++) {
+                    struct hvmem_request request = expect_run(count, align, lo, hi);
+
+                    if (shadow_alloc(shadow, &request, &mfn) == HVMEM_OK)
+                        shadow_free_run(shadow, mfn, count);
+                    if (shadow->failure[0] != '\0') {
+                        test_note("count %llu align %u window [%llu, %llu)",
+                                  (unsigned long long)count, align, (unsigned long long)lo,
+                                  (unsigned long long)hi);
+                        return;
+                    }
+                }
+}
+
+TEST(every_window_and_alignment)
+{
+    static const unsigned reserved[] = {0, 1u << 9, 0x8421, 0x0ff0, 0xaaaa, 0x7001};
+    size_t i;
+    unsigned bit;
+
+    for (i = 0; i < sizeof reserved / sizeof reserved[0]; i++) {
+        struct shadow *shadow = shadow_with(1, 17, 32);
+
+        for (bit = 0; bit < 16; bit++)
+            if (reserved[i] >> bit & 1)
+                shadow_reserve(shadow, 1 + bit, 1);
+        every_request(shadow, 18);
+        if (!shadow_end(shadow, "windows"))
+            return;
+    }
+}
+
+/* Random patterns on a larger bank of two nodes. */
+TEST(random_windows)
+{
+    struct test_rng rng = test_rng(31);
+    uint64_t round;
+    uint64_t i;
+
+    for (round = 0; round < test_rounds(40); round++) {
+        struct shadow *shadow = shadow_with(5, 100, 256);
+        hvmem_mfn mfn;
+
+        shadow_bank(shadow, 105, 90, 1, 0);
+        for (i = 0; i < 12; i++)
+            shadow_reserve(shadow, test_below(&rng, 200), 1 + test_below(&rng, 6));
+        for (i = 0; i < 400 && shadow->failure[0] == '\0'; i++) {
+            hvmem_mfn lo = test_below(&rng, 210);
+            struct hvmem_request request =
+                expect_run(1 + test_below(&rng, 32), (hvmem_u32)test_below(&rng, 6), lo,
+                           lo + 1 + test_below(&rng, 210 - lo));
+
+            if (shadow_alloc(shadow, &request, &mfn) == HVMEM_OK && test_below(&rng, 4) != 0)
+                shadow_free_run(shadow, mfn, request.count);
+            shadow_check(shadow);
+        }
+        if (!shadow_end(shadow, "random windows"))
+            return;
+    }
+}
+
+/* The tail beyond count stays free; the run goes back frame by frame. */
+TEST(tail_is_given_back)
+{
+    hvmem_u64 count;
+
+    for (count = 1; count <= 32; count++) {
+        struct shadow *shadow = shadow_with(0, 32, 32);
+        struct hvmem_request request = expect_run(count, 0, 0, 0);
+        hvmem_mfn mfn = 0;
+        hvmem_u64 i;
+
+        CHECK_EQ(shadow_alloc(shadow, &request, &mfn), HVMEM_OK);
+        shadow_check(shadow);
+        CHECK_EQ(hvmem_free_frames(shadow->world->heap), 32 - count);
+        for (i = count; i > 0; i--)
+            shadow_free_run(shadow, mfn + i - 1, 1);
+        if (!shadow_end(shadow, "tail"))
+            return;
+    }
+}
+
+/* Blocks by order inside windows: a block must lie in it whole. */
+TEST(blocks_in_windows)
+{
+    struct shadow *shadow = shadow_with(2, 60, 64);
+    hvmem_u32 order;
+    hvmem_mfn lo;
+    hvmem_mfn hi;
+    hvmem_mfn mfn;
+
+    for (order = 0; order <= 5; order++)
+        for (lo = 0; lo < 63; lo++)
+            for (hi = lo + 1; hi <= 64; hi++) {
+                struct hvmem_request request = expect_block(order, NULL);
+
+                request.lo = lo;
+                request.hi = hi;
+                if (shadow_alloc(shadow, &request, &mfn) == HVMEM_OK)
+                    shadow_free(shadow, mfn, order);
+            }
+    shadow_end(shadow, "blocks in windows");
+}
+
+/* Each colour has just its frames, to the last one. */
+TEST(colours)
+{
+    hvmem_u32 shift;
+    hvmem_u64 colour;
+
+    for (shift = 0; shift < 4; shift++) {
+        struct shadow *shadow = shadow_with(3, 61, 64);
+
+        for (colour = 0; colour < 4; colour++) {
+            struct hvmem_request request = expect_block(0, NULL);
+            hvmem_mfn mfn;
+
+            request.colour_shift = shift;
+            request.colour_mask = 3;
+            request.colour = colour;
+            while (shadow_alloc(shadow, &request, &mfn) == HVMEM_OK)
+                CHECK_EQ(mfn >> shift & 3, colour);
+            shadow_check(shadow);
+        }
+        CHECK_EQ(hvmem_free_frames(shadow->world->heap), 0);
+        shadow_end(shadow, "colours");
+    }
+}
+
+/* An address limit as a device has it: 32 bits of a bank that crosses them. */
+TEST(address_limit_of_32_bits)
+{
+    const hvmem_mfn border = 1ull << 20;
+    struct world *world = WORLD_SIMPLE(border - 100, 1000);
+    struct hvmem_request request = expect_block(0, NULL);
+    hvmem_mfn mfn = 0;
+    unsigned got = 0;
+
+    request.hi = border;
+    while (hvmem_alloc(world->heap, &request, &mfn) == HVMEM_OK) {
+        CHECK(mfn < border);
+        got++;
+    }
+    CHECK_EQ(got, 100);
+    request.hi = 0;
+    request.lo = border;
+    request.order = 6;
+    REQUIRE_EQ(hvmem_alloc(world->heap, &request, &mfn), HVMEM_OK);
+    CHECK(mfn >= border);
+    request.lo = border + 5000;
+    CHECK_REFUSED(world, hvmem_alloc(world->heap, &request, &mfn), HVMEM_E_NOMEM);
+    WORLD_END(world);
+}
