@@ -31,6 +31,8 @@ hvmem_status hvmem_quiesce(struct hvmem_heap *heap)
     hvmem_u64 state;
     hvmem_u32 i;
 
+    if (!heap)
+        return HVMEM_E_ARG;
     hvmem__pcpu_drain_all(heap);
     state = hvmem__lock_admin(heap);
     for (i = 0; i < heap->max_banks; i++) {
@@ -90,6 +92,8 @@ hvmem_status hvmem_bank_adopt(struct hvmem_heap *heap, const struct hvmem_bank *
 {
     hvmem_status status = hvmem__bank_check(heap, bank);
 
+    if (!heap)
+        return HVMEM_E_ARG;
     if (!status && ((!heap->adopting && heap->banks) || heap->host.smp))
         status = HVMEM_E_PHASE;
     if (!status && bank->flags & HVMEM_BANK_HOTPLUG)
@@ -289,6 +293,8 @@ hvmem_status hvmem_adopt_finish(struct hvmem_heap *heap, hvmem_u64 *cursor)
     struct hvmem__bank *b;
     hvmem_mfn at;
 
+    if (!heap)
+        return HVMEM_E_ARG;
     if (!cursor || !heap->adopting)
         return hvmem__refuse(heap, cursor ? HVMEM_E_PHASE : HVMEM_E_ARG, 0, HVMEM_ORDER_ANY, 0);
     pass = *cursor >> PASS_SHIFT;
@@ -317,7 +323,7 @@ hvmem_status hvmem_adopt_finish(struct hvmem_heap *heap, hvmem_u64 *cursor)
 hvmem_status hvmem_quarantine_release(struct hvmem_heap *heap, hvmem_mfn mfn)
 {
     struct hvmem_block block;
-    hvmem_status status = hvmem__block_at(heap, mfn, &block);
+    hvmem_status status = heap ? hvmem__block_at(heap, mfn, &block) : HVMEM_E_ARG;
     struct hvmem__arena *arena;
     struct hvmem__bank *b;
     hvmem_u64 state;

@@ -75,6 +75,15 @@ static hvmem_status check_domain(const struct hvmem_heap *heap, const struct hvm
                                                                                 : HVMEM_E_DOMAIN;
 }
 
+static hvmem_status check(const struct hvmem_heap *heap, const struct hvmem_request *req)
+{
+    hvmem_status status = req ? check_size(heap, req) : HVMEM_E_ARG;
+
+    if (!status)
+        status = check_place(heap, req);
+    return status ? status : check_domain(heap, req->domain);
+}
+
 /* ---- where ---------------------------------------------------------------------------------- */
 
 static hvmem_node own_node(const struct hvmem_heap *heap)
@@ -165,8 +174,9 @@ static hvmem_status from_cache(struct hvmem_heap *heap, struct ask *ask, hvmem_m
     if (hvmem__nearest(heap, ask->want.node, ask->want.node_mask) == hvmem__pcpu_node(heap, s.pc)) {
         hvmem__record *record;
 
-        if (hvmem__pcpu_take(heap, s.pc, ask->want.order, ask->want.domain, mfn, &record,
-                             &status)) {
+        ask->want.drawn_on = hvmem__pcpu_node(heap, s.pc);
+        if (hvmem__pcpu_take(heap, s.pc, ask->want.order, ask->want.domain, &ask->want.drawn, mfn,
+                             &record, &status)) {
             hvmem__record r = hvmem__load(record);
             hvmem__record to =
                 hvmem__rec_with_owner(hvmem__rec_with_state(r, HVMEM_BLOCK_ALLOCATED), ask->owner);
@@ -236,65 +246,81 @@ static hvmem_status take_drained(struct hvmem_heap *heap, struct ask *ask, hvmem
 
 /* ---- paying --------------------------------------------------------------------------------- */
 
-/* Pay what the frames owe and the request does not defer; on an error they go back. */
-static hvmem_status settle(struct hvmem_heap *heap, const struct ask *ask, hvmem_mfn mfn,
-                           hvmem_u32 owed)
+/* What of the frames' debts this request must pay before it returns. */
+static hvmem_u32 due_now(const struct ask *ask, hvmem_u32 owed)
 {
-    hvmem_u32 due = owed & ~hvmem__deferred_by(ask->req->flags);
+    return hvmem__payable(owed, hvmem__deferred_by(ask->req->flags));
+}
+
+/* What a request got, and what it cost. */
+struct got {
+    hvmem_mfn mfn;
+    hvmem_u32 owed;
+    hvmem_node drawn_on;
+    struct hvmem__drawn drawn; /* claims used, on node drawn_on */
+};
+
+/* Give back frames that nobody has used, as if they had never been taken. */
+static void undo(struct hvmem_heap *heap, const struct ask *ask, const struct got *got)
+{
+    hvmem_mfn at;
+
+    hvmem__claim_refund(heap, got->drawn_on, &got->drawn);
+    hvmem__run_free(heap, got->mfn, ask->frames, HVMEM__UNUSED, &at);
+}
+
+/* Pay what is due; on an error the frames go back. flushed: the TLB part was paid already. */
+static hvmem_status settle(struct hvmem_heap *heap, const struct ask *ask, const struct got *got,
+                           int flushed)
+{
+    hvmem_u32 due = due_now(ask, got->owed);
     hvmem_status status = HVMEM_OK;
     hvmem_mfn at;
 
-    if (due & HVMEM_OWES_TLB && ask->req->flags & HVMEM_REQ_NOFLUSH)
-        status = hvmem__owes(heap, mfn, ask->frames, HVMEM_OWES_TLB) ? HVMEM_E_WOULD_FLUSH : 0;
+    if (due & HVMEM_OWES_TLB && ask->req->flags & HVMEM_REQ_NOFLUSH &&
+        hvmem__owes(heap, got->mfn, ask->frames, HVMEM_OWES_TLB))
+        status = HVMEM_E_WOULD_FLUSH;
     if (!status && due)
-        status = HVMEM_TEST_POINT("settle") ? HVMEM_E_HOST
-                                            : hvmem__settle_range(heap, mfn, ask->frames, due, &at);
+        status = HVMEM_TEST_POINT("settle")
+                     ? HVMEM_E_HOST
+                     : hvmem__settle_range(heap, got->mfn, ask->frames, due, flushed, &at);
     if (status)
-        hvmem__run_free(heap, mfn, ask->frames, 0, &at);
+        undo(heap, ask, got);
     return status;
 }
 
 /*
- * Take, then settle. Debts of a domain's frames are counted as deferred until they are paid
- * (domain.h); a request that defers counts all its frames beforehand, so that start sees it.
+ * Take frames and charge them. Debts of a domain's frames are counted as deferred until they are
+ * paid (domain.h); a request that defers counts all its frames beforehand, so that start sees it.
  */
-static hvmem_status take_and_settle(struct hvmem_heap *heap, struct ask *ask, hvmem_mfn *mfn)
+static hvmem_status take_charged(struct hvmem_heap *heap, struct ask *ask, struct got *got)
 {
     struct hvmem_domain *domain = ask->req->domain;
     hvmem_u64 counted = ask->req->flags & HVMEM_REQ_DEFER_ALL ? ask->frames : 0;
-    hvmem_status status = counted ? hvmem__domain_may_defer(domain, counted) : HVMEM_OK;
-    hvmem_u32 owed = 0;
-    hvmem_mfn got = 0;
+    hvmem_status status = hvmem__domain_charge(domain, ask->frames);
 
     if (status)
         return status;
-    status = take_drained(heap, ask, &got, &owed);
-    if (domain && (counted || owed)) {
-        hvmem_u64 owing = status || !owed ? 0 : hvmem__owing(heap, got, ask->frames);
+    if (counted)
+        status = hvmem__domain_may_defer(domain, counted);
+    if (status) {
+        hvmem__domain_uncharge(domain, ask->frames);
+        return status;
+    }
+    got->owed = 0;
+    status = take_drained(heap, ask, &got->mfn, &got->owed);
+    got->drawn = ask->want.drawn;
+    got->drawn_on = ask->want.drawn_on;
+    if (domain && (counted || (!status && got->owed))) {
+        hvmem_u64 owing = status || !got->owed ? 0 : hvmem__owing(heap, got->mfn, ask->frames);
 
         if (owing > counted)
             hvmem__domain_hold(domain, owing - counted);
         else
             hvmem__domain_settled(domain, counted - owing);
     }
-    if (!status)
-        *mfn = got;
-    return status || !owed ? status : settle(heap, ask, got, owed);
-}
-
-static hvmem_status allocate(struct hvmem_heap *heap, struct ask *ask, hvmem_mfn *mfn)
-{
-    struct hvmem_domain *domain = ask->req->domain;
-    hvmem_status status = hvmem__domain_charge(domain, ask->frames);
-    hvmem_mfn got = HVMEM__NO_MFN;
-
     if (status)
-        return status;
-    status = take_and_settle(heap, ask, &got);
-    if (status && got == HVMEM__NO_MFN) /* what was taken and given back is off the account */
         hvmem__domain_uncharge(domain, ask->frames);
-    if (!status)
-        *mfn = got;
     return status;
 }
 
@@ -303,16 +329,17 @@ static hvmem_status allocate(struct hvmem_heap *heap, struct ask *ask, hvmem_mfn
 hvmem_status hvmem_alloc(struct hvmem_heap *heap, const struct hvmem_request *request,
                          hvmem_mfn *mfn)
 {
-    hvmem_status status = request && mfn ? check_size(heap, request) : HVMEM_E_ARG;
+    hvmem_status status = heap && mfn ? check(heap, request) : HVMEM_E_ARG;
+    struct got got;
     struct ask ask;
 
-    if (!status)
-        status = check_place(heap, request);
-    if (!status)
-        status = check_domain(heap, request->domain);
     if (!status) {
         prepare(heap, request, &ask);
-        status = allocate(heap, &ask, mfn);
+        status = take_charged(heap, &ask, &got);
+        if (!status && got.owed)
+            status = settle(heap, &ask, &got, 0);
+        if (!status)
+            *mfn = got.mfn;
         hvmem__watch(heap);
     }
     return status ? hvmem__refuse(heap, status, 0, request ? request->order : 0, 0) : HVMEM_OK;
@@ -388,7 +415,7 @@ static inline int alloc_fast(struct hvmem_heap *heap, hvmem_order order, hvmem_m
 
 hvmem_status hvmem_alloc_order(struct hvmem_heap *heap, hvmem_order order, hvmem_mfn *mfn)
 {
-    if (hvmem__unlikely(!mfn))
+    if (hvmem__unlikely(!heap || !mfn))
         return alloc_slow(heap, order, mfn);
     if (order == 0 || order == HVMEM__MAG_ORDER1) {
         if (hvmem__likely(alloc_fast(heap, order, mfn)))
@@ -399,17 +426,55 @@ hvmem_status hvmem_alloc_order(struct hvmem_heap *heap, hvmem_order order, hvmem
     return alloc_slow(heap, order, mfn);
 }
 
+/* Blocks of one bulk call that share a flush; on the stack. */
+#define BULK 16u
+
+/* Up to BULK blocks: take all, flush once for all, then pay the rest one by one. */
+static hvmem_status alloc_group(struct hvmem_heap *heap, const struct hvmem_request *request,
+                                hvmem_mfn *frames, hvmem_u32 n, hvmem_u32 *got)
+{
+    hvmem_status status = HVMEM_OK, flushed = HVMEM_OK, one;
+    hvmem_u32 due = 0, taken = 0, i;
+    struct got each[BULK];
+    struct ask ask;
+
+    while (taken < n && !status) {
+        prepare(heap, request, &ask);
+        status = take_charged(heap, &ask, &each[taken]);
+        if (!status)
+            due |= due_now(&ask, each[taken++].owed);
+    }
+    if (due & HVMEM_OWES_TLB && !(request->flags & HVMEM_REQ_NOFLUSH))
+        flushed = hvmem__flush_all(heap);
+    for (i = 0, *got = 0; i < taken; i++) {
+        one = flushed;
+        if (one)
+            undo(heap, &ask, &each[i]);
+        else if (each[i].owed)
+            one = settle(heap, &ask, &each[i], 1);
+        if (one)
+            status = one;
+        else
+            frames[(*got)++] = each[i].mfn;
+    }
+    return status;
+}
+
 hvmem_status hvmem_alloc_bulk(struct hvmem_heap *heap, const struct hvmem_request *request,
                               hvmem_mfn *frames, hvmem_u32 n, hvmem_u32 *got)
 {
-    hvmem_status status = HVMEM_OK;
+    hvmem_status status = heap && got && (frames || !n) ? check(heap, request) : HVMEM_E_ARG;
 
-    if (!got || (n && !frames) || !request)
-        return hvmem__refuse(heap, HVMEM_E_ARG, 0, HVMEM_ORDER_ANY, n);
-    for (*got = 0; *got < n; (*got)++) {
-        status = hvmem_alloc(heap, request, &frames[*got]);
-        if (status)
-            break;
+    if (got)
+        *got = 0;
+    while (!status && *got < n) {
+        hvmem_u32 left = n - *got, more = 0;
+
+        status = alloc_group(heap, request, frames + *got, left < BULK ? left : BULK, &more);
+        *got += more;
     }
-    return status;
+    if (!status)
+        return HVMEM_OK;
+    hvmem__watch(heap);
+    return hvmem__refuse(heap, status, 0, request ? request->order : HVMEM_ORDER_ANY, n);
 }

@@ -264,6 +264,8 @@ hvmem_status hvmem_audit(struct hvmem_heap *heap, hvmem_mfn *mfn, const char **w
     hvmem_status status = HVMEM_OK;
     hvmem_u32 i;
 
+    if (!heap)
+        return HVMEM_E_ARG;
     if (!mfn || !where)
         return hvmem__refuse(heap, HVMEM_E_ARG, 0, HVMEM_ORDER_ANY, 0);
     *where = "nothing";

@@ -350,6 +350,8 @@ hvmem_status hvmem_bank_size(struct hvmem_heap *heap, const struct hvmem_bank *b
     hvmem_status status = bytes ? hvmem__bank_check(heap, bank) : HVMEM_E_ARG;
     hvmem_u64 pieces;
 
+    if (!heap)
+        return HVMEM_E_ARG;
     if (status)
         return hvmem__refuse(heap, status, bank ? bank->base : 0, HVMEM_ORDER_ANY, 0);
     *bytes = bank->flags & HVMEM_BANK_HOTPLUG ? 0 : measure(heap, bank, &pieces);
@@ -362,6 +364,8 @@ hvmem_status hvmem_bank_add(struct hvmem_heap *heap, const struct hvmem_bank *ba
     hvmem_status status = hvmem__bank_check(heap, bank);
     hvmem_u64 state;
 
+    if (!heap)
+        return HVMEM_E_ARG;
     if (status)
         return hvmem__refuse(heap, status, bank ? bank->base : 0, HVMEM_ORDER_ANY, 0);
     state = hvmem__lock_admin(heap);
@@ -388,7 +392,6 @@ static void remove_pieces(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 fra
         if (b->live && b->group_base == base && b->group_frames == frames)
             hvmem__bank_unlink(heap, b);
     }
-    hvmem__pcpu_forget_banks(heap);
 }
 
 /* Forget a range that was for node look-up only. Whether there was one. */
@@ -415,7 +418,9 @@ hvmem_status hvmem_bank_remove(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u6
     hvmem_status status;
     hvmem_u64 state;
 
-    if (heap && remove_hotplug(heap, base, frames))
+    if (!heap)
+        return HVMEM_E_ARG;
+    if (remove_hotplug(heap, base, frames))
         return HVMEM_OK;
     b = hvmem__bank_of(heap, base);
     if (!b || b->group_base != base || b->group_frames != frames)
@@ -427,6 +432,8 @@ hvmem_status hvmem_bank_remove(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u6
     if (!status)
         remove_pieces(heap, base, frames);
     hvmem__unlock_admin(heap, state);
+    if (!status) /* asks other CPUs for a barrier: not under the lock */
+        hvmem__pcpu_forget_banks(heap);
     return status ? hvmem__refuse(heap, HVMEM_E_BUSY, base, HVMEM_ORDER_ANY, frames) : HVMEM_OK;
 }
 
@@ -435,6 +442,8 @@ hvmem_status hvmem_node_of(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_node *n
     struct hvmem__bank *b;
     hvmem_u32 i;
 
+    if (!heap)
+        return HVMEM_E_ARG;
     if (!node)
         return hvmem__refuse(heap, HVMEM_E_ARG, mfn, HVMEM_ORDER_ANY, 0);
     b = hvmem__bank_of(heap, mfn);

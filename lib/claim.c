@@ -100,17 +100,19 @@ void hvmem__claim_add(struct hvmem_heap *heap, const struct hvmem__arena *arena,
 }
 
 void hvmem__claim_use(struct hvmem_heap *heap, struct hvmem_domain *domain, hvmem_node node,
-                      hvmem_u64 frames)
+                      hvmem_u64 frames, struct hvmem__drawn *drawn)
 {
-    hvmem_u64 state, from_node, from_any;
+    hvmem_u64 state;
 
+    memset(drawn, 0, sizeof *drawn);
     if (!domain || !hvmem__load(&heap->claims_active))
         return;
     state = lock_claims(heap);
-    from_node = min64(frames, domain->claim[node]);
-    from_any = min64(frames - from_node, domain->claim[HVMEM__CLAIM_ANY]);
-    draw(heap, domain, node, from_node, from_any);
-    add_spare(heap, node, from_node + from_any, from_node);
+    drawn->domain = domain;
+    drawn->from_node = min64(frames, domain->claim[node]);
+    drawn->from_any = min64(frames - drawn->from_node, domain->claim[HVMEM__CLAIM_ANY]);
+    draw(heap, domain, node, drawn->from_node, drawn->from_any);
+    add_spare(heap, node, drawn->from_node + drawn->from_any, drawn->from_node);
     unlock_claims(heap, state);
 }
 
@@ -160,6 +162,23 @@ void hvmem__claim_cancel(struct hvmem_heap *heap, struct hvmem_domain *domain)
         switch_counting(heap, 0);
 }
 
+void hvmem__claim_refund(struct hvmem_heap *heap, hvmem_node node, const struct hvmem__drawn *drawn)
+{
+    hvmem_u64 from_node = drawn->from_node, from_any = drawn->from_any, admin, state;
+
+    if (!drawn->domain || !(from_node + from_any))
+        return;
+    admin = hvmem__lock_admin(heap);
+    if (drawn->domain->state != HVMEM_DOMAIN_DYING) {
+        switch_counting(heap, 1);
+        state = lock_claims(heap);
+        draw(heap, drawn->domain, node, (hvmem_u64)0 - from_node, (hvmem_u64)0 - from_any);
+        add_spare(heap, node, (hvmem_u64)0 - from_node - from_any, (hvmem_u64)0 - from_node);
+        unlock_claims(heap, state);
+    }
+    hvmem__unlock_admin(heap, admin);
+}
+
 void hvmem__claim_snapshot(struct hvmem_heap *heap, hvmem_u64 *free_frames, hvmem_u64 *claimed)
 {
     hvmem_u64 state = lock_claims(heap);
@@ -203,10 +222,12 @@ static hvmem_status replace(struct hvmem_domain *domain, hvmem_u32 index, hvmem_
 hvmem_status hvmem_domain_claim(struct hvmem_domain *domain, hvmem_node node, hvmem_u64 frames)
 {
     hvmem_u32 index = node == HVMEM_NODE_ANY ? HVMEM__CLAIM_ANY : node;
-    struct hvmem_heap *heap = domain->heap;
+    struct hvmem_heap *heap = domain ? domain->heap : HVMEM_NULL;
     hvmem_status status = HVMEM_OK;
     hvmem_u64 state;
 
+    if (!heap)
+        return HVMEM_E_ARG;
     if (index > HVMEM__CLAIM_ANY || (index == HVMEM__CLAIM_ANY && node != HVMEM_NODE_ANY) ||
         (node != HVMEM_NODE_ANY && !(hvmem__load(&heap->node_mask) >> node & 1)))
         return hvmem__refuse(heap, HVMEM_E_NODE, 0, HVMEM_ORDER_ANY, node);

@@ -43,6 +43,13 @@ static inline void hvmem__claim_take(struct hvmem_heap *heap, const struct hvmem
 void hvmem__claim_untake(struct hvmem_heap *heap, const struct hvmem__arena *arena,
                          const struct hvmem__drawn *drawn, hvmem_u64 frames);
 
+/*
+ * An allocation is about to give back what it took: its domain's claims are as before. Called before
+ * the frames are given back. No lock held.
+ */
+void hvmem__claim_refund(struct hvmem_heap *heap, hvmem_node node,
+                         const struct hvmem__drawn *drawn);
+
 /* Take without asking: bad frames. Arena lock held. */
 void hvmem__claim_force(struct hvmem_heap *heap, const struct hvmem__arena *arena,
                         hvmem_u64 frames);
@@ -59,7 +66,7 @@ static inline void hvmem__claim_give(struct hvmem_heap *heap, const struct hvmem
 
 /* A domain got `frames` on a node from a cache: its claims shrink. Inside the section. */
 void hvmem__claim_use(struct hvmem_heap *heap, struct hvmem_domain *domain, hvmem_node node,
-                      hvmem_u64 frames);
+                      hvmem_u64 frames, struct hvmem__drawn *drawn);
 
 /* Give all outstanding claims of a domain back. Admin lock held. */
 void hvmem__claim_cancel(struct hvmem_heap *heap, struct hvmem_domain *domain);

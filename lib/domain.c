@@ -72,8 +72,7 @@ hvmem_status hvmem__domain_may_defer(struct hvmem_domain *domain, hvmem_u64 fram
 
 hvmem_size hvmem_domain_size(struct hvmem_heap *heap)
 {
-    (void)heap;
-    return (hvmem_size)hvmem__round_up(sizeof(struct hvmem_domain), HVMEM_LINE);
+    return heap ? (hvmem_size)hvmem__round_up(sizeof(struct hvmem_domain), HVMEM_LINE) : 0;
 }
 
 static hvmem_status check_config(struct hvmem_heap *heap, const void *memory, hvmem_size bytes,
@@ -96,7 +95,7 @@ hvmem_status hvmem_domain_create(struct hvmem_heap *heap, void *memory, hvmem_si
                                  const struct hvmem_domain_config *config,
                                  struct hvmem_domain **domain)
 {
-    hvmem_status status = domain ? check_config(heap, memory, bytes, config) : HVMEM_E_ARG;
+    hvmem_status status = heap && domain ? check_config(heap, memory, bytes, config) : HVMEM_E_ARG;
     struct hvmem_domain *d = memory;
     hvmem_u64 state;
 
@@ -121,10 +120,13 @@ hvmem_status hvmem_domain_create(struct hvmem_heap *heap, void *memory, hvmem_si
 
 hvmem_status hvmem_domain_start(struct hvmem_domain *domain)
 {
-    struct hvmem_heap *heap = domain->heap;
-    hvmem_u64 state = hvmem__lock_admin(heap);
+    struct hvmem_heap *heap = domain ? domain->heap : HVMEM_NULL;
+    hvmem_u64 state;
     hvmem_status status = HVMEM_OK;
 
+    if (!heap)
+        return HVMEM_E_ARG;
+    state = hvmem__lock_admin(heap);
     if (domain->state != HVMEM_DOMAIN_BUILDING) {
         status = HVMEM_E_PHASE;
     } else {
@@ -141,9 +143,12 @@ hvmem_status hvmem_domain_start(struct hvmem_domain *domain)
 
 hvmem_status hvmem_domain_kill(struct hvmem_domain *domain)
 {
-    struct hvmem_heap *heap = domain->heap;
-    hvmem_u64 state = hvmem__lock_admin(heap);
+    struct hvmem_heap *heap = domain ? domain->heap : HVMEM_NULL;
+    hvmem_u64 state;
 
+    if (!heap)
+        return HVMEM_E_ARG;
+    state = hvmem__lock_admin(heap);
     hvmem__store(&domain->state, HVMEM_DOMAIN_DYING);
     if (heap->claims_active)
         hvmem__claim_cancel(heap, domain);
@@ -153,10 +158,13 @@ hvmem_status hvmem_domain_kill(struct hvmem_domain *domain)
 
 hvmem_status hvmem_domain_destroy(struct hvmem_domain *domain)
 {
-    struct hvmem_heap *heap = domain->heap;
-    hvmem_u64 state = hvmem__lock_admin(heap);
+    struct hvmem_heap *heap = domain ? domain->heap : HVMEM_NULL;
+    hvmem_u64 state;
     hvmem_status status = HVMEM_OK;
 
+    if (!heap)
+        return HVMEM_E_ARG;
+    state = hvmem__lock_admin(heap);
     if (domain->state != HVMEM_DOMAIN_DYING)
         status = HVMEM_E_PHASE;
     else if (hvmem__load(&domain->pages))
@@ -169,17 +177,19 @@ hvmem_status hvmem_domain_destroy(struct hvmem_domain *domain)
 
 hvmem_status hvmem_domain_limit(struct hvmem_domain *domain, hvmem_u64 frames)
 {
+    if (!domain)
+        return HVMEM_E_ARG;
     hvmem__store(&domain->limit, frames);
     return HVMEM_OK;
 }
 
 hvmem_status hvmem_domain_stats(struct hvmem_domain *domain, struct hvmem_domain_stats *stats)
 {
-    struct hvmem_heap *heap = domain->heap;
+    struct hvmem_heap *heap = domain ? domain->heap : HVMEM_NULL;
     hvmem_u64 state;
     hvmem_u32 i;
 
-    if (!stats)
+    if (!heap || !stats)
         return hvmem__refuse(heap, HVMEM_E_ARG, 0, HVMEM_ORDER_ANY, 0);
     stats->pages = hvmem__load(&domain->pages);
     stats->limit = hvmem__load(&domain->limit);

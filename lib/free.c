@@ -96,19 +96,39 @@ static void enter_for(struct hvmem_heap *heap, struct hvmem__section *s, hvmem__
     }
 }
 
+/* Claim the record of a block inside a section that may do so. */
+static int claim_inside(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
+                        hvmem__record from, hvmem__record to)
+{
+    struct hvmem__arena *arena = hvmem__arena_of(heap, b);
+    hvmem_u64 state = hvmem__lock_arena(heap, arena);
+    int done = b->live && hvmem__is_head(b, mfn) &&
+               hvmem__frame_claim(&heap->host, hvmem__record_at(b, mfn), from, to);
+
+    hvmem__unlock_arena(heap, arena, state);
+    return done;
+}
+
 int hvmem__seize(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record from,
                  hvmem__record to)
 {
-    struct hvmem__arena *arena = hvmem__arena_of(heap, b);
     struct hvmem__section s;
-    hvmem_u64 state;
     int done;
 
     enter_for(heap, &s, from);
-    state = hvmem__lock_arena(heap, arena);
-    done = b->live && hvmem__is_head(b, mfn) &&
-           hvmem__frame_claim(&heap->host, hvmem__record_at(b, mfn), from, to);
-    hvmem__unlock_arena(heap, arena, state);
+    done = claim_inside(heap, b, mfn, from, to);
+    hvmem__section_leave(heap, &s);
+    return done;
+}
+
+int hvmem__try_seize(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
+                     hvmem__record from, hvmem__record to)
+{
+    struct hvmem__section s;
+    int done;
+
+    hvmem__section_enter(heap, &s);
+    done = !biased_elsewhere(heap, s.pc, from) && claim_inside(heap, b, mfn, from, to);
     hvmem__section_leave(heap, &s);
     return done;
 }
@@ -118,8 +138,9 @@ hvmem__record hvmem__in_transit(const struct hvmem_heap *heap, hvmem__record fro
     hvmem_u32 dirt = hvmem__rec_dirt(from);
     hvmem__record to = hvmem__rec_with_state(from, HVMEM_BLOCK_CACHED);
 
-    if (hvmem__rec_owner(from))
+    if (hvmem__rec_owner(from) && !(owed & HVMEM__UNUSED))
         owed |= heap->owed_on_free;
+    owed &= HVMEM_OWES_ANY;
     if (owed & HVMEM_OWES_SCRUB)
         dirt = HVMEM__DIRT_DIRTY;
     to = hvmem__rec_with_owner(to, 0);
@@ -265,6 +286,8 @@ hvmem_status hvmem_free(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order orde
 {
     hvmem_status status;
 
+    if (hvmem__unlikely(!heap))
+        return HVMEM_E_ARG;
     if ((order == 0 || order == HVMEM__MAG_ORDER1) && hvmem__likely(free_fast(heap, mfn, order)))
         return HVMEM_OK;
     status = free_checked(heap, mfn, order, HVMEM_NULL, 0);
@@ -275,7 +298,7 @@ hvmem_status hvmem_free_owned(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_orde
                               struct hvmem_domain *domain, hvmem_u32 owed)
 {
     const struct hvmem_domain *owner = domain;
-    hvmem_status status = owed & ~HVMEM_OWES_ANY ? HVMEM_E_ARG : HVMEM_OK;
+    hvmem_status status = !heap || owed & ~HVMEM_OWES_ANY ? HVMEM_E_ARG : HVMEM_OK;
 
     if (!status)
         status = free_checked(heap, mfn, order, &owner, owed);
@@ -288,6 +311,8 @@ hvmem_status hvmem_free_bulk(struct hvmem_heap *heap, const hvmem_mfn *frames, h
     hvmem_status status = HVMEM_OK;
     hvmem_u32 i;
 
+    if (!heap)
+        return HVMEM_E_ARG;
     if (!done || (n && !frames))
         return hvmem__refuse(heap, HVMEM_E_ARG, 0, order, n);
     for (i = 0; i < n && !status; i++)

@@ -12,6 +12,9 @@
 /* A record changes under a claim at most this often before the call gives up with E_BUSY. */
 #define HVMEM__SEIZE_TRIES 16u
 
+/* Among the debts to add: add none, not even the owner's: nobody has used the frames. */
+#define HVMEM__UNUSED 0x100u
+
 /* The block that holds mfn, as it is now. E_FOREIGN. No lock held. */
 hvmem_status hvmem__block_at(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvmem_block *block);
 
@@ -24,6 +27,13 @@ hvmem_status hvmem__state_error(hvmem_u32 state);
  */
 int hvmem__seize(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record from,
                  hvmem__record to);
+
+/*
+ * The same with the admin lock held, which forbids asking other CPUs: 0 also if the block is biased
+ * to another CPU (hvmem__unbias() without the lock, then try again).
+ */
+int hvmem__try_seize(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
+                     hvmem__record from, hvmem__record to);
 
 /*
  * Free the block at mfn whose record was seen as `from` (allocated, offlining or reserved), adding

@@ -12,7 +12,7 @@
 hvmem_status hvmem__refuse(struct hvmem_heap *heap, hvmem_status code, hvmem_mfn mfn,
                            hvmem_order order, hvmem_u64 info)
 {
-    if (code <= HVMEM_E_ARG) {
+    if (heap && code <= HVMEM_E_ARG) {
         hvmem__count(heap, &heap->refused, 1);
         hvmem__host_report(&heap->host, code, mfn, order, info);
     }
@@ -185,6 +185,8 @@ hvmem_status hvmem_heap_init(void *memory, hvmem_size bytes, const struct hvmem_
     *heap = cut(&cutter, 1, sizeof **heap);
     layout(&cutter, config, &parts);
     hvmem__host_bind(&(*heap)->host, config->host, config->host_ctx, config->lock_regime);
+    if (!hvmem__host_can_lock(&(*heap)->host))
+        return HVMEM_E_ARG;
     attach(*heap, &parts);
     configure(*heap, config);
     for (i = 0; i < HVMEM_NODE_LIMIT; i++)
@@ -202,6 +204,8 @@ hvmem_status hvmem_smp_enable(struct hvmem_heap *heap)
 {
     hvmem_cpu cpu;
 
+    if (!heap)
+        return HVMEM_E_ARG;
     if (heap->host.smp || heap->host.regime == HVMEM_LOCK_CALLER)
         return hvmem__refuse(heap, HVMEM_E_PHASE, 0, HVMEM_ORDER_ANY, 0);
 #ifndef HVMEM_HOST_THIS_CPU
@@ -232,6 +236,8 @@ static int set_online(struct hvmem_heap *heap, hvmem_cpu cpu, int online)
 
 hvmem_status hvmem_cpu_online(struct hvmem_heap *heap, hvmem_cpu cpu)
 {
+    if (!heap)
+        return HVMEM_E_ARG;
     if (cpu >= heap->max_cpus || !set_online(heap, cpu, 1))
         return hvmem__refuse(heap, HVMEM_E_CPU, 0, HVMEM_ORDER_ANY, cpu);
     return HVMEM_OK;
@@ -239,6 +245,8 @@ hvmem_status hvmem_cpu_online(struct hvmem_heap *heap, hvmem_cpu cpu)
 
 hvmem_status hvmem_cpu_offline(struct hvmem_heap *heap, hvmem_cpu cpu)
 {
+    if (!heap)
+        return HVMEM_E_ARG;
     if (cpu >= heap->max_cpus || !set_online(heap, cpu, 0))
         return hvmem__refuse(heap, HVMEM_E_CPU, 0, HVMEM_ORDER_ANY, cpu);
     hvmem__pcpu_drain(heap, cpu);
@@ -247,6 +255,8 @@ hvmem_status hvmem_cpu_offline(struct hvmem_heap *heap, hvmem_cpu cpu)
 
 hvmem_status hvmem_drain(struct hvmem_heap *heap)
 {
+    if (!heap)
+        return HVMEM_E_ARG;
     hvmem__pcpu_drain_all(heap);
     return HVMEM_OK;
 }

@@ -34,6 +34,17 @@ struct hvmem__host {
 void hvmem__host_bind(struct hvmem__host *host, const struct hvmem_host_ops *ops, void *ctx,
                       hvmem_u32 regime);
 
+/* Whether the host offers what its lock regime needs. */
+static inline int hvmem__host_can_lock(const struct hvmem__host *host)
+{
+#if defined(HVMEM_HOST_IRQ_SAVE) && defined(HVMEM_HOST_IRQ_RESTORE)
+    (void)host;
+    return 1;
+#else
+    return host->regime != HVMEM_LOCK_IRQSAVE || (host->ops.irq_save && host->ops.irq_restore);
+#endif
+}
+
 static inline hvmem_cpu hvmem__this_cpu(const struct hvmem__host *host)
 {
 #ifdef HVMEM_HOST_THIS_CPU

@@ -7,7 +7,7 @@
 
 hvmem_status hvmem_lookup(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvmem_block *block)
 {
-    hvmem_status status = block ? hvmem__block_at(heap, mfn, block) : HVMEM_E_ARG;
+    hvmem_status status = heap && block ? hvmem__block_at(heap, mfn, block) : HVMEM_E_ARG;
 
     return status ? hvmem__refuse(heap, status, mfn, HVMEM_ORDER_ANY, 0) : HVMEM_OK;
 }
@@ -32,6 +32,8 @@ hvmem_status hvmem_walk(struct hvmem_heap *heap, hvmem_u64 *cursor, struct hvmem
 {
     hvmem_mfn at;
 
+    if (!heap)
+        return HVMEM_E_ARG;
     if (!cursor || !block)
         return hvmem__refuse(heap, HVMEM_E_ARG, 0, HVMEM_ORDER_ANY, 0);
     while (next_bank(heap, *cursor, &at)) {
@@ -53,8 +55,10 @@ hvmem_status hvmem_walk(struct hvmem_heap *heap, hvmem_u64 *cursor, struct hvmem
 hvmem_u64 hvmem_free_frames(struct hvmem_heap *heap)
 {
     hvmem_u64 frames = 0;
-    hvmem_u32 i, banks = hvmem__load(&heap->banks);
+    hvmem_u32 i, banks = heap ? hvmem__load(&heap->banks) : 0;
 
+    if (!banks)
+        return 0;
     for (i = 0; i < banks; i++)
         frames += hvmem__load(&heap->bank[hvmem__load(&heap->order_of_banks[i])].free_frames);
     return frames + hvmem__pcpu_cached(heap, HVMEM_NODE_ANY);
@@ -82,8 +86,11 @@ static void add_bank(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_node 
 hvmem_status hvmem_stats(struct hvmem_heap *heap, hvmem_node node, hvmem_size size,
                          struct hvmem_stats *stats)
 {
+    hvmem_u64 used;
     hvmem_u32 i;
 
+    if (!heap)
+        return HVMEM_E_ARG;
     if (!stats)
         return hvmem__refuse(heap, HVMEM_E_ARG, 0, HVMEM_ORDER_ANY, 0);
     if (size != sizeof *stats)
@@ -101,8 +108,10 @@ hvmem_status hvmem_stats(struct hvmem_heap *heap, hvmem_node node, hvmem_size si
         stats->claimed = hvmem__load(&heap->node[node].claimed);
     stats->cached = hvmem__pcpu_cached(heap, node);
     stats->free += stats->cached;
-    stats->allocated =
-        stats->frames - stats->free - stats->reserved - stats->offline - stats->quarantined;
+    used = stats->reserved + stats->offline + stats->quarantined;
+    if (stats->free > stats->frames - used) /* frames that moved while they were counted */
+        stats->free = stats->frames - used;
+    stats->allocated = stats->frames - stats->free - used;
     stats->refused = hvmem__load(&heap->refused);
     stats->flushes = hvmem__load(&heap->flushes);
     return HVMEM_OK;

@@ -120,25 +120,38 @@ static hvmem_status offline_used(struct hvmem_heap *heap, hvmem_mfn mfn)
     b = hvmem__bank_of(heap, block.mfn);
     r = hvmem__load(hvmem__record_at(b, block.mfn));
     if (hvmem__rec_state(r) != block.state || hvmem__rec_order(r) != block.order ||
-        !hvmem__seize(heap, b, block.mfn, r,
-                      hvmem__rec_with_dirt(hvmem__rec_with_state(r, HVMEM_BLOCK_OFFLINING),
-                                           hvmem__rec_dirt(r))))
+        !hvmem__try_seize(heap, b, block.mfn, r,
+                          hvmem__rec_with_dirt(hvmem__rec_with_state(r, HVMEM_BLOCK_OFFLINING),
+                                               hvmem__rec_dirt(r))))
         return HVMEM_E_BUSY;
     heap->bad[heap->bad_count++] = mfn;
     return HVMEM_AGAIN;
 }
 
+/* Make the block of a frame nobody's in particular, so that its record can be claimed. No lock. */
+static void unbias_block(struct hvmem_heap *heap, hvmem_mfn mfn)
+{
+    struct hvmem_block block;
+
+    if (!hvmem__block_at(heap, mfn, &block) && block.state != HVMEM_BLOCK_FREE)
+        hvmem__unbias(heap,
+                      hvmem__load(hvmem__record_at(hvmem__bank_of(heap, block.mfn), block.mfn)));
+}
+
 hvmem_status hvmem_offline(struct hvmem_heap *heap, hvmem_mfn mfn)
 {
-    struct hvmem__bank *b = hvmem__bank_of(heap, mfn);
+    struct hvmem__bank *b = heap ? hvmem__bank_of(heap, mfn) : HVMEM_NULL;
     hvmem_status status = b ? HVMEM_E_BUSY : HVMEM_E_FOREIGN;
     hvmem_u32 tries;
 
+    if (!heap)
+        return HVMEM_E_ARG;
     for (tries = 0; status == HVMEM_E_BUSY && tries < HVMEM__SEIZE_TRIES; tries++) {
         hvmem_u64 state;
 
         if (tries)
             hvmem__pcpu_drain_all(heap);
+        unbias_block(heap, mfn);
         state = hvmem__lock_admin(heap);
         status = offline_free(heap, b, mfn);
         if (status)
@@ -193,16 +206,18 @@ static hvmem_status online_used(struct hvmem_heap *heap, hvmem_mfn mfn)
     r = hvmem__load(hvmem__record_at(b, block.mfn));
     /* If the owner frees it at this moment that is as good: no bad frame is left in it. */
     if (hvmem__rec_state(r) == HVMEM_BLOCK_OFFLINING)
-        hvmem__seize(heap, b, block.mfn, r, hvmem__rec_with_state(r, HVMEM_BLOCK_ALLOCATED));
+        hvmem__try_seize(heap, b, block.mfn, r, hvmem__rec_with_state(r, HVMEM_BLOCK_ALLOCATED));
     return HVMEM_OK;
 }
 
 hvmem_status hvmem_online(struct hvmem_heap *heap, hvmem_mfn mfn)
 {
-    struct hvmem__bank *b = hvmem__bank_of(heap, mfn);
+    struct hvmem__bank *b = heap ? hvmem__bank_of(heap, mfn) : HVMEM_NULL;
     hvmem_status status;
     hvmem_u64 state;
 
+    if (!heap)
+        return HVMEM_E_ARG;
     if (!b)
         return hvmem__refuse(heap, HVMEM_E_FOREIGN, mfn, 0, 0);
     state = hvmem__lock_admin(heap);

@@ -239,8 +239,8 @@ static void remember(struct hvmem__pcpu *pc, struct hvmem__bank *b)
 }
 
 int hvmem__pcpu_take(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 order,
-                     struct hvmem_domain *domain, hvmem_mfn *mfn, hvmem__record **record,
-                     hvmem_status *status)
+                     struct hvmem_domain *domain, struct hvmem__drawn *drawn, hvmem_mfn *mfn,
+                     hvmem__record **record, hvmem_status *status)
 {
     struct hvmem__mag *mag = hvmem__mag_of(pc, order);
     hvmem_mfn taken;
@@ -254,7 +254,7 @@ int hvmem__pcpu_take(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 
     hvmem__store(&mag->count, mag->count - 1);
     if (taken - pc->hint.base >= pc->hint.frames)
         remember(pc, hvmem__bank_of(heap, taken));
-    hvmem__claim_use(heap, domain, pc->hint.bank->node, (hvmem_u64)1 << order);
+    hvmem__claim_use(heap, domain, pc->hint.bank->node, (hvmem_u64)1 << order, drawn);
     *mfn = taken;
     *record = &pc->hint.record[taken - pc->hint.base];
     HVMEM__ASSERT(&heap->host, hvmem__rec_state(hvmem__load(*record)) == HVMEM_BLOCK_CACHED);

@@ -25,6 +25,7 @@
 #define HVMEM_LIB_PCPU_H
 
 #include "bank.h"
+#include "claim.h"
 
 #define HVMEM__MAGS       2u      /* magazines: order 0, order 9 */
 #define HVMEM__MAG_ORDER1 9u      /* order of the second */
@@ -152,8 +153,8 @@ static inline struct hvmem__mag *hvmem__mag_of(struct hvmem__pcpu *pc, hvmem_u32
  * CACHED; the caller writes the new one.
  */
 int hvmem__pcpu_take(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 order,
-                     struct hvmem_domain *domain, hvmem_mfn *mfn, hvmem__record **record,
-                     hvmem_status *status);
+                     struct hvmem_domain *domain, struct hvmem__drawn *drawn, hvmem_mfn *mfn,
+                     hvmem__record **record, hvmem_status *status);
 
 /* Put a block whose record says CACHED into this CPU's cache. Inside the section. */
 void hvmem__pcpu_put(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvmem__bank *b,

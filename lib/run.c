@@ -209,7 +209,7 @@ static void grow(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvm
 }
 
 /* Look at one bank from *from on. E_NOMEM with *from = end of bank, or HVMEM_AGAIN. */
-static hvmem_status search_bank(struct hvmem_heap *heap, const struct hvmem__want *want,
+static hvmem_status search_bank(struct hvmem_heap *heap, struct hvmem__want *want,
                                 struct hvmem__bank *b, hvmem_u64 count, hvmem_u32 align,
                                 hvmem_mfn *from, hvmem_mfn *mfn)
 {
@@ -217,7 +217,6 @@ static hvmem_status search_bank(struct hvmem_heap *heap, const struct hvmem__wan
     hvmem_mfn floor = want->window ? want->window->lo : 0;
     hvmem_mfn ceiling = want->window ? want->window->hi : ~(hvmem_mfn)0;
     hvmem_u32 k = hvmem__order_for(count), steps;
-    struct hvmem__drawn drawn;
 
     k = k > 2 ? k - 2 : 0;
     for (steps = 0; steps < SEARCH_BLOCKS; steps++) {
@@ -236,9 +235,10 @@ static hvmem_status search_bank(struct hvmem_heap *heap, const struct hvmem__wan
             hi = ceiling;
         if (start >= hi || hi - start < count)
             continue;
-        hvmem__claim_take(heap, arena, want->domain, count, &drawn);
-        if (drawn.frames != count) {
-            hvmem__claim_untake(heap, arena, &drawn, drawn.frames);
+        want->drawn_on = arena->node;
+        hvmem__claim_take(heap, arena, want->domain, count, &want->drawn);
+        if (want->drawn.frames != count) {
+            hvmem__claim_untake(heap, arena, &want->drawn, want->drawn.frames);
             return HVMEM_E_CLAIM;
         }
         carve_range(heap, arena, b, start, start + count, want->keep);
@@ -248,8 +248,8 @@ static hvmem_status search_bank(struct hvmem_heap *heap, const struct hvmem__wan
     return HVMEM_AGAIN;
 }
 
-static hvmem_status search_node(struct hvmem_heap *heap, const struct hvmem__want *want,
-                                hvmem_node node, hvmem_u64 count, hvmem_u32 align, hvmem_mfn *mfn)
+static hvmem_status search_node(struct hvmem_heap *heap, struct hvmem__want *want, hvmem_node node,
+                                hvmem_u64 count, hvmem_u32 align, hvmem_mfn *mfn)
 {
     hvmem_status status = HVMEM_E_NOMEM;
     hvmem_u32 i;
@@ -278,8 +278,8 @@ static hvmem_status search_node(struct hvmem_heap *heap, const struct hvmem__wan
     return status;
 }
 
-hvmem_status hvmem__run_search(struct hvmem_heap *heap, const struct hvmem__want *want,
-                               hvmem_u64 count, hvmem_u32 align, hvmem_mfn *mfn)
+hvmem_status hvmem__run_search(struct hvmem_heap *heap, struct hvmem__want *want, hvmem_u64 count,
+                               hvmem_u32 align, hvmem_mfn *mfn)
 {
     hvmem_u64 nodes = want->node_mask;
     hvmem_status status = HVMEM_E_NOMEM, one;
@@ -370,6 +370,8 @@ hvmem_status hvmem_reserve(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 cou
 {
     hvmem_status status;
 
+    if (!heap)
+        return HVMEM_E_ARG;
     if (!count || mfn + count < mfn)
         return hvmem__refuse(heap, HVMEM_E_RANGE, mfn, HVMEM_ORDER_ANY, count);
     status = hvmem__run_reserve(heap, mfn, count);
@@ -389,6 +391,8 @@ hvmem_status hvmem_free_run(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 co
     hvmem_status status = HVMEM_OK;
     struct hvmem_block block;
 
+    if (!heap)
+        return HVMEM_E_ARG;
     if (!count || end < mfn)
         return hvmem__refuse(heap, HVMEM_E_RANGE, mfn, HVMEM_ORDER_ANY, count);
     while (at < end && !status) {

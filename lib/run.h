@@ -19,8 +19,8 @@ void hvmem__run_keep(struct hvmem_heap *heap, struct hvmem__arena *arena, struct
  * Take a run of `count` frames aligned to 2^align that lies over several free blocks, when no
  * single block can hold it. E_NOMEM, E_CLAIM. Lock sections of a bounded number of candidates each.
  */
-hvmem_status hvmem__run_search(struct hvmem_heap *heap, const struct hvmem__want *want,
-                               hvmem_u64 count, hvmem_u32 align, hvmem_mfn *mfn);
+hvmem_status hvmem__run_search(struct hvmem_heap *heap, struct hvmem__want *want, hvmem_u64 count,
+                               hvmem_u32 align, hvmem_mfn *mfn);
 
 /* Take exactly [mfn, mfn + count) as RESERVED. E_FOREIGN, E_BUSY, E_CLAIM; all or nothing. */
 hvmem_status hvmem__run_reserve(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count);

@@ -117,6 +117,8 @@ static hvmem_status pay_contents(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u
     hvmem_mfn end = mfn + ((hvmem_u64)1 << order);
     hvmem_status status = HVMEM_OK;
 
+    if (!(owed & (HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE)))
+        return HVMEM_OK;
     for (; mfn < end && !status; mfn += (hvmem_u64)1 << step) {
         void *map = heap->host.ops.frame_map(heap->host.ctx, mfn, step);
 
@@ -130,8 +132,32 @@ static hvmem_status pay_contents(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u
     return status ? HVMEM_E_HOST : HVMEM_OK;
 }
 
-hvmem_status hvmem__pay(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u32 order, hvmem_u32 owed,
-                        int flushed)
+/*
+ * Contents of a block whose record the caller holds: of a MIXED block only the dirty parts are
+ * scrubbed. Recursion depth <= max_order.
+ */
+static hvmem_status pay_parts(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
+                              hvmem__record record, hvmem_u32 owed)
+{
+    hvmem_u32 dirt = hvmem__rec_dirt(record), order = hvmem__rec_order(record);
+    hvmem__record left, right;
+    hvmem_status status;
+
+    if (dirt == HVMEM__DIRT_CLEAN)
+        owed &= ~HVMEM_OWES_SCRUB;
+    if (dirt != HVMEM__DIRT_MIXED || !(owed & HVMEM_OWES_SCRUB))
+        return pay_contents(heap, mfn, order, owed);
+    hvmem__split_record(heap, hvmem__arena_of(heap, b), b, mfn, record, &left, &right);
+    status = pay_parts(heap, b, mfn, left, owed);
+    return status ? status : pay_parts(heap, b, mfn + ((hvmem_u64)1 << (order - 1)), right, owed);
+}
+
+/*
+ * Pay for a block that the caller holds, record as given. flushed: the TLB part was paid already.
+ * On an error nothing may be considered paid.
+ */
+static hvmem_status pay(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
+                        hvmem__record record, hvmem_u32 owed, int flushed)
 {
     hvmem_status status = HVMEM_OK;
 
@@ -140,15 +166,54 @@ hvmem_status hvmem__pay(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u32 order,
         return HVMEM_E_UNSUPPORTED;
     if ((owed & OWES_TLB) && !flushed)
         status = hvmem__flush_all(heap);
-    if (!status && (owed & OWES_HOST))
-        status = heap->host.ops.settle(heap->host.ctx, mfn, order, owed & OWES_HOST) ? HVMEM_E_HOST
-                                                                                     : HVMEM_OK;
-    if (!status && (owed & (HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE)))
-        status = pay_contents(heap, mfn, order, owed);
+    if (!status && (owed & OWES_HOST) &&
+        heap->host.ops.settle(heap->host.ctx, mfn, hvmem__rec_order(record), owed & OWES_HOST))
+        status = HVMEM_E_HOST;
+    if (!status)
+        status = pay_parts(heap, b, mfn, record, owed);
     if (!status && (owed & HVMEM_OWES_ICACHE) &&
         hvmem__backend_icache_all(heap->backend, HVMEM_SCOPE_INNER))
         status = HVMEM_E_HOST;
     return status;
+}
+
+/* The i-th kind of debt in the order of payment. */
+#define KINDS 5u
+static hvmem_u32 kind(hvmem_u32 i)
+{
+    switch (i) {
+    case 0:
+        return OWES_TLB;
+    case 1:
+        return OWES_HOST;
+    case 2:
+        return HVMEM_OWES_SCRUB;
+    case 3:
+        return HVMEM_OWES_DCACHE;
+    default:
+        return HVMEM_OWES_ICACHE;
+    }
+}
+
+hvmem_u32 hvmem__with_earlier(hvmem_u32 asked)
+{
+    hvmem_u32 i, earlier = 0, all = 0;
+
+    for (i = 0; i < KINDS; i++) {
+        earlier |= kind(i);
+        if (asked & kind(i))
+            all = earlier;
+    }
+    return all;
+}
+
+hvmem_u32 hvmem__payable(hvmem_u32 owed, hvmem_u32 deferred)
+{
+    hvmem_u32 i, due = 0;
+
+    for (i = 0; i < KINDS && !(owed & deferred & kind(i)); i++)
+        due |= owed & kind(i);
+    return due;
 }
 
 hvmem_u32 hvmem__deferred_by(hvmem_u32 flags)
@@ -175,13 +240,14 @@ static hvmem_status settle_block(struct hvmem_heap *heap, const struct hvmem_blo
                                  hvmem_u32 owed, int flushed)
 {
     hvmem_u32 due = block->owed & owed, tries;
+    struct hvmem__bank *b;
     hvmem_status status;
 
     if (!due)
         return HVMEM_OK;
-    status = hvmem__pay(heap, block->mfn, block->order, due, flushed);
+    b = hvmem__bank_of(heap, block->mfn);
+    status = pay(heap, b, block->mfn, hvmem__load(hvmem__record_at(b, block->mfn)), due, flushed);
     for (tries = 0; !status && tries < HVMEM__SEIZE_TRIES; tries++) {
-        struct hvmem__bank *b = hvmem__bank_of(heap, block->mfn);
         hvmem__record r = hvmem__load(hvmem__record_at(b, block->mfn)), to;
 
         if (hvmem__rec_state(r) != block->state || hvmem__rec_order(r) != block->order)
@@ -215,22 +281,21 @@ static hvmem_status block_to_settle(struct hvmem_heap *heap, hvmem_mfn mfn, hvme
 }
 
 hvmem_status hvmem__settle_range(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count,
-                                 hvmem_u32 owed, hvmem_mfn *at)
+                                 hvmem_u32 owed, int flushed, hvmem_mfn *at)
 {
     hvmem_mfn end = mfn + count;
     hvmem_status status = HVMEM_OK;
     struct hvmem_block block;
     hvmem_u32 due = 0;
 
-    if (owed & OWES_TLB)
-        owed |= OWES_TLB;
+    owed = hvmem__with_earlier(owed);
     for (*at = mfn; *at < end; *at = block.mfn + ((hvmem_u64)1 << block.order)) {
         status = block_to_settle(heap, *at, end, &block);
         if (status)
             return status;
         due |= block.owed & owed;
     }
-    if (due & OWES_TLB)
+    if (due & OWES_TLB && !flushed)
         status = hvmem__flush_all(heap);
     for (*at = mfn; *at < end && !status; *at = block.mfn + ((hvmem_u64)1 << block.order)) {
         status = block_to_settle(heap, *at, end, &block);
@@ -270,11 +335,13 @@ hvmem_status hvmem_settle(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 coun
     hvmem_status status = HVMEM_OK;
     hvmem_mfn at = mfn;
 
+    if (!heap)
+        return HVMEM_E_ARG;
     if (owed & ~HVMEM_OWES_ANY)
         status = HVMEM_E_ARG;
     else if (!count || mfn + count < mfn)
         status = HVMEM_E_RANGE;
     else
-        status = hvmem__settle_range(heap, mfn, count, owed, &at);
+        status = hvmem__settle_range(heap, mfn, count, owed, 0, &at);
     return status ? hvmem__refuse(heap, status, at, HVMEM_ORDER_ANY, count) : HVMEM_OK;
 }

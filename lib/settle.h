@@ -14,20 +14,20 @@ int hvmem__can_pay(const struct hvmem_heap *heap, hvmem_u32 owed);
 /* One whole flush on every online CPU. E_UNSUPPORTED, E_HOST. */
 hvmem_status hvmem__flush_all(struct hvmem_heap *heap);
 
-/*
- * Pay for 2^order frames that the caller holds. flushed: the TLB part was paid already. On an error
- * nothing may be considered paid.
- */
-hvmem_status hvmem__pay(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u32 order, hvmem_u32 owed,
-                        int flushed);
+/* `asked` and every debt that must be paid before it. */
+hvmem_u32 hvmem__with_earlier(hvmem_u32 asked);
+
+/* What of `owed` can be paid now if the debts `deferred` stay: those before the first that stays. */
+hvmem_u32 hvmem__payable(hvmem_u32 owed, hvmem_u32 deferred);
 
 /*
- * Pay `owed` for the allocated (or reserved) blocks that make up [mfn, mfn + count): at most one
- * whole flush. Their domain must have counted them as deferred (domain.h); what owes nothing any
- * more is taken off. *at is the frame where it stopped.
+ * Pay `owed`, and what must come before it, for the allocated (or reserved) blocks that make up
+ * [mfn, mfn + count): at most one whole flush, none if `flushed`. Their domain must have counted
+ * them as deferred (domain.h); what owes nothing any more is taken off. *at is the frame where it
+ * stopped.
  */
 hvmem_status hvmem__settle_range(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count,
-                                 hvmem_u32 owed, hvmem_mfn *at);
+                                 hvmem_u32 owed, int flushed, hvmem_mfn *at);
 
 /* Whether any block of the range owes one of these; frames of the range in blocks that owe. */
 int hvmem__owes(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count, hvmem_u32 owed);

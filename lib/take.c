@@ -92,20 +92,20 @@ static hvmem_status refused_claim(struct hvmem_heap *heap, struct hvmem__arena *
  * set before the lock is released, so that nobody can take the block for free or unknown.
  */
 static hvmem_status take_locked(struct hvmem_heap *heap, struct hvmem__arena *arena,
-                                const struct hvmem__want *want, hvmem_mfn *mfn,
-                                hvmem__record *record)
+                                struct hvmem__want *want, hvmem_mfn *mfn, hvmem__record *record)
 {
     hvmem_u64 frames = want->count ? want->count : (hvmem_u64)1 << want->order;
-    struct hvmem__drawn drawn;
+    struct hvmem__drawn *drawn = &want->drawn;
     struct hvmem__bank *b;
 
-    hvmem__claim_take(heap, arena, want->domain, frames, &drawn);
-    if (drawn.frames != frames) {
-        hvmem__claim_untake(heap, arena, &drawn, drawn.frames);
+    want->drawn_on = arena->node;
+    hvmem__claim_take(heap, arena, want->domain, frames, drawn);
+    if (drawn->frames != frames) {
+        hvmem__claim_untake(heap, arena, drawn, drawn->frames);
         return refused_claim(heap, arena, want);
     }
     if (!hvmem__arena_take(heap, arena, want->order, want->window, mfn, record)) {
-        hvmem__claim_untake(heap, arena, &drawn, frames);
+        hvmem__claim_untake(heap, arena, drawn, frames);
         return HVMEM_E_NOMEM;
     }
     b = hvmem__arena_bank(heap, arena, &heap->bank[arena->first_bank], *mfn);
@@ -120,7 +120,7 @@ static hvmem_status take_locked(struct hvmem_heap *heap, struct hvmem__arena *ar
 
 /* One arena: search again from the cut until done, found, or out of rounds. */
 static hvmem_status take_from(struct hvmem_heap *heap, struct hvmem__arena *arena,
-                              const struct hvmem__want *want, hvmem_mfn *mfn, hvmem__record *record)
+                              struct hvmem__want *want, hvmem_mfn *mfn, hvmem__record *record)
 {
     hvmem_mfn lo = want->window ? want->window->lo : 0;
     hvmem_u32 rounds = 0;
@@ -143,7 +143,7 @@ static hvmem_status take_from(struct hvmem_heap *heap, struct hvmem__arena *aren
     return status;
 }
 
-hvmem_status hvmem__take(struct hvmem_heap *heap, const struct hvmem__want *want, hvmem_mfn *mfn,
+hvmem_status hvmem__take(struct hvmem_heap *heap, struct hvmem__want *want, hvmem_mfn *mfn,
                          hvmem__record *record)
 {
     hvmem_u64 nodes = want->node_mask;

@@ -6,6 +6,7 @@
 #define HVMEM_LIB_TAKE_H
 
 #include "arena.h"
+#include "claim.h"
 
 /* What to take (a checked request). */
 struct hvmem__want {
@@ -14,8 +15,10 @@ struct hvmem__want {
     hvmem_u64 node_mask;          /* nodes allowed, all with memory */
     hvmem_node node;              /* first choice */
     hvmem_u32 order;
-    hvmem_u64 count;    /* frames to keep, the tail of the block goes back; 0: all of it */
-    hvmem__record keep; /* state and owner of the new block */
+    hvmem_u64 count;           /* frames to keep, the tail of the block goes back; 0: all of it */
+    hvmem__record keep;        /* state and owner of the new block */
+    struct hvmem__drawn drawn; /* out: claims used, on node drawn_on */
+    hvmem_node drawn_on;
 };
 
 /*
@@ -23,7 +26,7 @@ struct hvmem__want {
  * with its head bit set, record `keep` and its debts. Returns HVMEM_OK, E_NOMEM or E_CLAIM.
  * No lock held. Steps: a search of each arena that may have such a block.
  */
-hvmem_status hvmem__take(struct hvmem_heap *heap, const struct hvmem__want *want, hvmem_mfn *mfn,
+hvmem_status hvmem__take(struct hvmem_heap *heap, struct hvmem__want *want, hvmem_mfn *mfn,
                          hvmem__record *record);
 
 /*
