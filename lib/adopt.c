@@ -23,6 +23,7 @@ static void mark_clean(const struct hvmem_heap *heap, struct hvmem__bank *b)
     b->table->offline_frames = b->offline_frames;
     b->table->quarantine_frames = b->quarantine_frames;
     memcpy(b->table->free_blocks, b->free_blocks, sizeof b->free_blocks);
+    b->table->counts_checksum = hvmem__counts_checksum(b->table);
     b->table->clean = 1;
 }
 
@@ -57,7 +58,9 @@ static int header_matches(const struct hvmem_heap *heap, const struct hvmem_bank
 {
     return table->magic == HVMEM__TABLE_MAGIC && table->base == base && table->frames == frames &&
            table->node == bank->node && table->page_shift == heap->page_shift &&
-           table->max_order == heap->max_order && table->checksum == hvmem__table_checksum(table);
+           table->max_order == heap->max_order && table->checksum == hvmem__table_checksum(table) &&
+           table->clean <= 1 &&
+           (!table->clean || table->counts_checksum == hvmem__counts_checksum(table));
 }
 
 /* Walk the pieces of a bank: check their headers (link 0), or take them into the heap (link 1). */
@@ -286,6 +289,20 @@ static hvmem_status count_all(struct hvmem_heap *heap, struct hvmem__bank *b, hv
     return status;
 }
 
+/* A heap that could not be taken over has nothing to give. */
+static void forget_counts(struct hvmem_heap *heap)
+{
+    hvmem_u32 i;
+
+    for (i = 0; i < heap->banks; i++) {
+        struct hvmem__bank *b = &heap->bank[heap->order_of_banks[i]];
+
+        b->free_frames = 0;
+        b->orders = 0;
+        memset(b->free_blocks, 0, sizeof b->free_blocks);
+    }
+}
+
 hvmem_status hvmem_adopt_finish(struct hvmem_heap *heap, hvmem_u64 *cursor)
 {
     hvmem_u64 pass, mask = ((hvmem_u64)1 << PASS_SHIFT) - 1;
@@ -312,8 +329,10 @@ hvmem_status hvmem_adopt_finish(struct hvmem_heap *heap, hvmem_u64 *cursor)
         status = check_step(heap, b, &at);
     else
         status = b->table->clean ? count_owners(heap, b, &at) : count_all(heap, b, &at);
-    if (status < 0)
+    if (status < 0) {
+        forget_counts(heap);
         return hvmem__refuse(heap, status, at, HVMEM_ORDER_ANY, 0);
+    }
     *cursor = pass << PASS_SHIFT | at;
     return HVMEM_AGAIN;
 }

@@ -473,8 +473,8 @@ hvmem_status hvmem_alloc_bulk(struct hvmem_heap *heap, const struct hvmem_reques
         status = alloc_group(heap, request, frames + *got, left < BULK ? left : BULK, &more);
         *got += more;
     }
-    if (!status)
-        return HVMEM_OK;
-    hvmem__watch(heap);
-    return hvmem__refuse(heap, status, 0, request ? request->order : HVMEM_ORDER_ANY, n);
+    if (heap)
+        hvmem__watch(heap);
+    return status ? hvmem__refuse(heap, status, 0, request ? request->order : HVMEM_ORDER_ANY, n)
+                  : HVMEM_OK;
 }

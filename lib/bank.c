@@ -53,6 +53,25 @@ hvmem_size hvmem__piece_bytes(const struct hvmem_heap *heap, hvmem_mfn base, hvm
     return (hvmem_size)hvmem__round_up(words * 8, HVMEM_LINE);
 }
 
+/* One more word into a checksum: an odd multiplier and a rotation keep every bit. */
+static hvmem_u64 mix(hvmem_u64 sum, hvmem_u64 word)
+{
+    return (sum << 7 | sum >> 57) * 0x9e3779b97f4a7c15ull + word;
+}
+
+hvmem_u64 hvmem__counts_checksum(const struct hvmem__table *table)
+{
+    hvmem_u64 sum = mix(table->checksum, table->clock);
+    hvmem_u32 k;
+
+    sum = mix(sum, table->reserved_frames);
+    sum = mix(sum, table->offline_frames);
+    sum = mix(sum, table->quarantine_frames);
+    for (k = 0; k <= HVMEM_ORDER_LIMIT; k++)
+        sum = mix(sum, table->free_blocks[k]);
+    return sum;
+}
+
 hvmem_u64 hvmem__table_checksum(const struct hvmem__table *table)
 {
     hvmem_u64 word[4], sum = table->magic;
@@ -63,7 +82,7 @@ hvmem_u64 hvmem__table_checksum(const struct hvmem__table *table)
     word[2] = (hvmem_u64)table->node << 32 | table->page_shift;
     word[3] = table->max_order;
     for (i = 0; i < 4; i++)
-        sum = (sum << 7 | sum >> 57) * 0x9e3779b97f4a7c15ull + word[i];
+        sum = mix(sum, word[i]);
     return sum;
 }
 

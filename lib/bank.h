@@ -29,6 +29,7 @@ struct hvmem__table {
     hvmem_u64 clock;
     hvmem_u64 reserved_frames, offline_frames, quarantine_frames;
     hvmem_u64 free_blocks[HVMEM_ORDER_LIMIT + 1];
+    hvmem_u64 counts_checksum; /* of clock to free_blocks */
 };
 #define HVMEM__TABLE_MAGIC 0x68766d656d746201ull /* "hvmemtb", version 1 */
 
@@ -53,6 +54,7 @@ struct hvmem__bank *hvmem__bank_make(struct hvmem_heap *heap, const struct hvmem
 /* Lay out bank b over its table memory. fresh: a new table; otherwise an adopted one. */
 void hvmem__bank_layout(struct hvmem_heap *heap, struct hvmem__bank *b, void *table, int fresh);
 hvmem_u64 hvmem__table_checksum(const struct hvmem__table *table);
+hvmem_u64 hvmem__counts_checksum(const struct hvmem__table *table);
 
 /*
  * Enter laid-out pieces into the directory and their arenas; leave again. Admin lock held.

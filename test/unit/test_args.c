@@ -284,7 +284,7 @@ TEST(words_for_every_code)
     REQUIRE(unknown != NULL);
     for (code = -100; code <= 10; code++) {
         const char *words = hvmem_status_words(code);
-        bool known = code == 0 || code == 1 || (code <= -1 && code >= -5) ||
+        bool known = code == 0 || code == 1 || (code <= -1 && code >= -6) ||
                      (code <= -16 && code >= -31) || (code <= -48 && code >= -57) ||
                      (code <= -80 && code >= -83);
 
