@@ -358,34 +358,15 @@ static HVMEM_NOINLINE hvmem_status alloc_slow(struct hvmem_heap *heap, hvmem_ord
     return hvmem_alloc(heap, &request, mfn);
 }
 
-/*
- * A plain block of an order that no cache holds, straight from the arenas. Anything unusual (none
- * found, debts to pay) is left to the long way. 1 if it was done.
- */
-static inline int alloc_plain(struct hvmem_heap *heap, hvmem_order order, hvmem_mfn *mfn)
+/* A plain block of an order that no cache holds: the short way, or the long one. */
+static HVMEM_NOINLINE hvmem_status alloc_plain(struct hvmem_heap *heap, hvmem_order order,
+                                               hvmem_mfn *mfn)
 {
-    struct hvmem__want want;
-    hvmem__record record;
-    hvmem_mfn got, at;
-
-    if (order > heap->max_order || heap->adopting)
-        return 0;
-    want.domain = HVMEM_NULL;
-    want.window = HVMEM_NULL;
-    want.node_mask = hvmem__load(&heap->node_mask);
-    want.node = own_node(heap);
-    want.order = order;
-    want.count = 0;
-    want.keep = hvmem__rec_make(0, HVMEM_BLOCK_ALLOCATED, 0);
-    if (hvmem__take(heap, &want, &got, &record))
-        return 0;
-    if (hvmem__unlikely(hvmem__rec_owed(record))) {
-        hvmem__run_free(heap, got, (hvmem_u64)1 << order, 0, &at);
-        return 0;
-    }
-    *mfn = got;
+    if (hvmem__unlikely(order > heap->max_order || heap->adopting ||
+                        !hvmem__take_plain(heap, order, mfn)))
+        return alloc_slow(heap, order, mfn);
     hvmem__watch(heap);
-    return 1;
+    return HVMEM_OK;
 }
 
 /* From this CPU's cache without a locked instruction, if a debt-free block is there. */
@@ -417,13 +398,12 @@ hvmem_status hvmem_alloc_order(struct hvmem_heap *heap, hvmem_order order, hvmem
 {
     if (hvmem__unlikely(!heap || !mfn))
         return alloc_slow(heap, order, mfn);
-    if (order == 0 || order == HVMEM__MAG_ORDER1) {
-        if (hvmem__likely(alloc_fast(heap, order, mfn)))
-            return HVMEM_OK;
-    } else if (hvmem__likely(alloc_plain(heap, order, mfn))) {
+    if (order != 0 && order != HVMEM__MAG_ORDER1)
+        return alloc_plain(heap, order, mfn);
+    if (hvmem__likely(alloc_fast(heap, order, mfn)))
         return HVMEM_OK;
-    }
-    return alloc_slow(heap, order, mfn);
+    return hvmem__cacheable(heap, order) ? alloc_slow(heap, order, mfn)
+                                         : alloc_plain(heap, order, mfn);
 }
 
 /* Blocks of one bulk call that share a flush; on the stack. */

@@ -4,14 +4,17 @@
 
 #include "clock.h"
 
-struct hvmem__bank *hvmem__arena_bank(struct hvmem_heap *heap, const struct hvmem__arena *arena,
-                                      struct hvmem__bank *near, hvmem_mfn mfn)
+struct hvmem__bank *hvmem__arena_bank_far(struct hvmem_heap *heap,
+                                          const struct hvmem__arena *arena,
+                                          struct hvmem__bank *near, hvmem_mfn mfn)
 {
-    hvmem_u32 number;
+    hvmem_u32 number = arena->first_bank;
 
-    if (hvmem__likely(hvmem__bank_holds(near, mfn)))
-        return near;
-    for (number = arena->first_bank; number != HVMEM__NO_BANK; number = heap->bank[number].next)
+    /* By address: what lies above `near` is found from there on. */
+    if (mfn > near->base && near->live && &heap->arena[near->arena] == arena)
+        number = near->next;
+    for (; number != HVMEM__NO_BANK && heap->bank[number].base <= mfn;
+         number = heap->bank[number].next)
         if (hvmem__bank_holds(&heap->bank[number], mfn))
             return &heap->bank[number];
     return HVMEM_NULL;
@@ -19,36 +22,34 @@ struct hvmem__bank *hvmem__arena_bank(struct hvmem_heap *heap, const struct hvme
 
 /* ---- one block in and out of the sets ------------------------------------------------------- */
 
-/* Enter a free block without merging. Arena lock held. */
-static void enter(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order, hvmem__record record)
+/* Enter a free block without merging; frames are counted by the caller. Arena lock held. */
+HVMEM_INLINE void enter(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order, hvmem__record record)
 {
     hvmem__store(hvmem__record_at(b, mfn), record);
     hvmem__bits_set(&b->free[order], hvmem__block_index(b, mfn, order));
     hvmem__store(&b->free_blocks[order], b->free_blocks[order] + 1);
-    hvmem__store(&b->free_frames, b->free_frames + ((hvmem_u64)1 << order));
     b->orders |= 1u << order;
 }
 
-/* Remove a free block from its set. Returns its record. Arena lock held. */
-static hvmem__record leave(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order)
+/* A block of this order has left the set; frames are counted by the caller. Arena lock held. */
+HVMEM_INLINE void left_set(struct hvmem__bank *b, hvmem_u32 order)
 {
-    hvmem__bits_clear(&b->free[order], hvmem__block_index(b, mfn, order));
-    hvmem__store(&b->free_blocks[order], b->free_blocks[order] - 1);
-    hvmem__store(&b->free_frames, b->free_frames - ((hvmem_u64)1 << order));
-    if (!b->free_blocks[order])
+    hvmem_u64 blocks = b->free_blocks[order] - 1;
+
+    hvmem__store(&b->free_blocks[order], blocks);
+    if (!blocks)
         b->orders &= ~(1u << order);
-    return hvmem__load(hvmem__record_at(b, mfn));
+}
+
+/* Add to a bank's count of free frames (two's complement). Arena lock held. */
+static inline void add_frames(struct hvmem__bank *b, hvmem_u64 frames)
+{
+    hvmem__store(&b->free_frames, b->free_frames + frames);
 }
 
 static int is_free(const struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order)
 {
     return hvmem__bits_test(&b->free[order], hvmem__block_index(b, mfn, order));
-}
-
-void hvmem__arena_mark(struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record)
-{
-    hvmem__store_release(hvmem__record_at(b, mfn), record);
-    hvmem__bits_set(&b->head, mfn - b->base);
 }
 
 /* ---- merge and split ------------------------------------------------------------------------ */
@@ -89,7 +90,9 @@ void hvmem__split_record(struct hvmem_heap *heap, struct hvmem__arena *arena, st
     }
 }
 
-void hvmem__arena_offer(struct hvmem_heap *heap, const struct hvmem__arena *arena, hvmem_u32 order)
+/* Tell a node that it may have free blocks of `order`, unless it knows. Arena lock held. */
+static HVMEM_NOINLINE void offer(struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                                 hvmem_u32 order)
 {
     hvmem_u64 *may = heap->node[arena->node].may;
     hvmem_u64 bit = (hvmem_u64)1 << arena->slot;
@@ -104,6 +107,12 @@ void hvmem__arena_offer(struct hvmem_heap *heap, const struct hvmem__arena *aren
         else
             may[k] |= bit;
     }
+}
+
+void hvmem__arena_offer(struct hvmem_heap *heap, const struct hvmem__arena *arena, hvmem_u32 order)
+{
+    if (hvmem__unlikely(!(hvmem__load(&heap->node[arena->node].may[order]) >> arena->slot & 1)))
+        offer(heap, arena, order);
 }
 
 void hvmem__arena_exhausted(struct hvmem_heap *heap, const struct hvmem__arena *arena,
@@ -124,33 +133,62 @@ void hvmem__arena_exhausted(struct hvmem_heap *heap, const struct hvmem__arena *
     }
 }
 
+/*
+ * Frames move between the counts of two banks when a merged block's head does: `counted` of its
+ * frames are in b's count already. Arena lock held.
+ */
+static HVMEM_NOINLINE void merge_counts(struct hvmem__bank *b, struct hvmem__bank *bb,
+                                        hvmem_u64 counted, hvmem_u32 order)
+{
+    add_frames(b, (hvmem_u64)0 - counted);
+    add_frames(bb, (hvmem_u64)0 - ((hvmem_u64)1 << order));
+}
+
 void hvmem__arena_give(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
                        hvmem_mfn mfn, hvmem__record record)
 {
-    hvmem_u32 order = hvmem__rec_order(record);
+    hvmem_u32 order = hvmem__rec_order(record), last = heap->max_order;
+    hvmem_u64 counted = 0;
 
     HVMEM__ASSERT2(&heap->host, hvmem__lock_held(&heap->host, &arena->lock));
     record = hvmem__rec_with_owner(hvmem__rec_with_state(record, HVMEM_BLOCK_FREE), 0);
     record = hvmem__rec_with_dirt(record, hvmem__rec_dirt(record));
-    while (order < heap->max_order) {
+    for (; order < last; order++) {
         hvmem_mfn buddy = mfn ^ (hvmem_u64)1 << order;
         struct hvmem__bank *bb = hvmem__arena_bank(heap, arena, b, buddy);
         hvmem__record other;
 
-        if (!bb || !is_free(bb, buddy, order))
+        if (!bb || !hvmem__bits_take(&bb->free[order], hvmem__block_index(bb, buddy, order)))
             break;
-        other = leave(bb, buddy, order);
-        if (buddy < mfn) {
+        left_set(bb, order);
+        other = hvmem__load(hvmem__record_at(bb, buddy));
+        if (hvmem__likely(!hvmem__rec_owed(record | other)))
+            record = hvmem__rec_make(order + 1, HVMEM_BLOCK_FREE, 0);
+        else if (buddy < mfn)
             record = merge_record(heap, b, mfn, other, record);
+        else
+            record = merge_record(heap, bb, buddy, record, other);
+        counted += (hvmem_u64)1 << order;
+        if (hvmem__unlikely(bb != b)) {
+            merge_counts(b, bb, counted - ((hvmem_u64)1 << order), order);
+            counted = 0;
+        }
+        if (buddy < mfn) {
             mfn = buddy;
             b = bb;
-        } else {
-            record = merge_record(heap, bb, buddy, record, other);
         }
-        order++;
     }
     enter(b, mfn, order, record);
+    add_frames(b, ((hvmem_u64)1 << order) - counted);
     hvmem__arena_offer(heap, arena, order);
+}
+
+/* Split a MIXED block once. Arena lock held. */
+static HVMEM_NOINLINE void split_mixed(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                                       struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record whole,
+                                       hvmem__record *left, hvmem__record *right)
+{
+    hvmem__split_record(heap, arena, b, mfn, whole, left, right);
 }
 
 /*
@@ -169,12 +207,18 @@ static hvmem__record split_to(struct hvmem_heap *heap, struct hvmem__arena *aren
 
         k--;
         middle = mfn + ((hvmem_u64)1 << k);
-        hvmem__split_record(heap, arena, b, mfn, record, &left, &right);
+        left = right = hvmem__rec_with_order(record, k);
+        if (hvmem__unlikely(hvmem__rec_dirt(record) == HVMEM__DIRT_MIXED))
+            split_mixed(heap, arena, b, mfn, record, &left, &right);
         if (target < middle) {
-            enter(hvmem__arena_bank(heap, arena, b, middle), middle, k, right);
+            struct hvmem__bank *rb = hvmem__arena_bank(heap, arena, b, middle);
+
+            enter(rb, middle, k, right);
+            add_frames(rb, (hvmem_u64)1 << k);
             record = left;
         } else {
             enter(b, mfn, k, left);
+            add_frames(b, (hvmem_u64)1 << k);
             record = right;
             mfn = middle;
             b = hvmem__arena_bank(heap, arena, b, mfn);
@@ -188,11 +232,16 @@ hvmem__record hvmem__arena_carve(struct hvmem_heap *heap, struct hvmem__arena *a
                                  hvmem_mfn mfn, hvmem_u32 order)
 {
     struct hvmem__bank *hb = hvmem__arena_bank(heap, arena, b, head);
-    hvmem__record record;
+    hvmem__record record = hvmem__load(hvmem__record_at(hb, head));
+    int was_free;
 
     HVMEM__ASSERT2(&heap->host, hvmem__lock_held(&heap->host, &arena->lock));
-    record = hvmem__rec_with_order(leave(hb, head, head_order), head_order);
-    return split_to(heap, arena, hb, head, record, mfn, order);
+    was_free = hvmem__bits_take(&hb->free[head_order], hvmem__block_index(hb, head, head_order));
+    HVMEM__ASSERT(&heap->host, was_free);
+    left_set(hb, head_order);
+    add_frames(hb, (hvmem_u64)0 - ((hvmem_u64)1 << head_order));
+    record = hvmem__rec_with_order(record, head_order);
+    return head_order == order ? record : split_to(heap, arena, hb, head, record, mfn, order);
 }
 
 /* ---- search --------------------------------------------------------------------------------- */
@@ -359,4 +408,53 @@ int hvmem__arena_take(struct hvmem_heap *heap, struct hvmem__arena *arena, hvmem
     *record = hvmem__arena_carve(heap, arena, b, head, k, at, order);
     *mfn = at;
     return 1;
+}
+
+/* Split the debt-free block at head, out of its set already, down to its first `order` block. */
+static void split_plain(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
+                        hvmem_mfn head, hvmem_u32 k, hvmem_u32 order)
+{
+    while (k-- > order) {
+        hvmem_mfn middle = head + ((hvmem_u64)1 << k);
+        struct hvmem__bank *rb = hvmem__arena_bank(heap, arena, b, middle);
+
+        enter(rb, middle, k, hvmem__rec_make(k, HVMEM_BLOCK_FREE, 0));
+        if (hvmem__unlikely(rb != b)) { /* counted in b by the caller */
+            add_frames(rb, (hvmem_u64)1 << k);
+            add_frames(b, (hvmem_u64)0 - ((hvmem_u64)1 << k));
+        }
+    }
+}
+
+struct hvmem__bank *hvmem__arena_take_plain(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                                            hvmem_u32 order, hvmem_mfn *mfn)
+{
+    struct hvmem__bank *best = HVMEM_NULL;
+    hvmem_u32 k = HVMEM_ORDER_LIMIT + 1, number = arena->first_bank;
+    hvmem_u64 index;
+    hvmem_mfn head;
+
+    HVMEM__ASSERT2(&heap->host, hvmem__lock_held(&heap->host, &arena->lock));
+    for (; number != HVMEM__NO_BANK && k != order; number = heap->bank[number].next) {
+        struct hvmem__bank *b = &heap->bank[number];
+        hvmem_u32 orders = b->orders >> order;
+
+        if (orders && hvmem__lowest(orders) + order < k) {
+            k = hvmem__lowest(orders) + order;
+            best = b;
+        }
+    }
+    if (!best)
+        return HVMEM_NULL;
+    index = hvmem__bits_first(&best->free[k]);
+    head = hvmem__block_mfn(best, index, k);
+    if (hvmem__unlikely(hvmem__rec_owed(hvmem__load(hvmem__record_at(best, head)))))
+        return HVMEM_NULL;
+    hvmem__bits_take(&best->free[k], index);
+    left_set(best, k);
+    add_frames(best, (hvmem_u64)0 - ((hvmem_u64)1 << order));
+    if (k != order)
+        split_plain(heap, arena, best, head, k, order);
+    *mfn = head;
+    return best;
 }

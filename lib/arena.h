@@ -37,8 +37,18 @@ struct hvmem__window {
 #define HVMEM__NOT_CUT      (~(hvmem_u64)0)
 
 /* The bank of the arena that holds mfn, or NULL; `near` is tried first. */
-struct hvmem__bank *hvmem__arena_bank(struct hvmem_heap *heap, const struct hvmem__arena *arena,
-                                      struct hvmem__bank *near, hvmem_mfn mfn);
+struct hvmem__bank *hvmem__arena_bank_far(struct hvmem_heap *heap,
+                                          const struct hvmem__arena *arena,
+                                          struct hvmem__bank *near, hvmem_mfn mfn);
+
+static inline struct hvmem__bank *hvmem__arena_bank(struct hvmem_heap *heap,
+                                                    const struct hvmem__arena *arena,
+                                                    struct hvmem__bank *near, hvmem_mfn mfn)
+{
+    if (hvmem__likely(hvmem__bank_holds(near, mfn)))
+        return near;
+    return hvmem__arena_bank_far(heap, arena, near, mfn);
+}
 
 /*
  * Give a block back: merge it with its buddies and enter it. `record` carries its order and debts;
@@ -54,6 +64,14 @@ void hvmem__arena_give(struct hvmem_heap *heap, struct hvmem__arena *arena, stru
  */
 int hvmem__arena_take(struct hvmem_heap *heap, struct hvmem__arena *arena, hvmem_u32 order,
                       struct hvmem__window *window, hvmem_mfn *mfn, hvmem__record *record);
+
+/*
+ * The same for the commonest case: a block that owes nothing, anywhere, claims apart. Returns the
+ * bank of the block, or NULL if there is none or the block that would be taken owes something:
+ * nothing was changed then. The caller sets the head bit and the record.
+ */
+struct hvmem__bank *hvmem__arena_take_plain(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                                            hvmem_u32 order, hvmem_mfn *mfn);
 
 /* Order of the arena's smallest free block; above max_order if there is none. */
 hvmem_u32 hvmem__arena_smallest(struct hvmem_heap *heap, const struct hvmem__arena *arena);
@@ -76,7 +94,11 @@ void hvmem__split_record(struct hvmem_heap *heap, struct hvmem__arena *arena, st
                          hvmem__record *right);
 
 /* Enter a block that is not free: set its head bit and record. */
-void hvmem__arena_mark(struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record);
+static inline void hvmem__arena_mark(struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record)
+{
+    hvmem__store_release(hvmem__record_at(b, mfn), record);
+    hvmem__bits_set(&b->head, mfn - b->base);
+}
 
 /* The block outside the free sets that holds mfn: its head; 0 if there is none. */
 int hvmem__arena_block(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,

@@ -95,6 +95,7 @@ void hvmem__bank_layout(struct hvmem_heap *heap, struct hvmem__bank *b, void *ta
     b->record = at;
     at += b->frames;
     hvmem__bits_init(&b->head, at, b->frames, fresh);
+    hvmem__bits_flatten(&b->head); /* searched by audit and adoption only */
     at += hvmem__bits_words(b->frames);
     for (k = 0; k <= heap->max_order; k++) {
         hvmem_u64 count = block_count(b->base, b->frames, k);

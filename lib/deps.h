@@ -17,6 +17,7 @@ void *memcpy(void *to, const void *from, hvmem_size bytes);
 #define hvmem__unlikely(x) (__builtin_expect(!!(x), 0) != 0)
 
 #define HVMEM_NOINLINE __attribute__((noinline))
+#define HVMEM_INLINE   static inline __attribute__((always_inline))
 
 /* Compile-time assertion usable from gnu99 on: `name` describes what must hold. */
 #define HVMEM_STATIC_ASSERT(condition, name) typedef char hvmem_assert_##name[(condition) ? 1 : -1]

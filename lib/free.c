@@ -282,16 +282,53 @@ static inline int free_fast(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order 
     return done;
 }
 
-hvmem_status hvmem_free(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order)
+/*
+ * A block of the host's own that owes nothing and goes through no cache, straight home. Anything
+ * unusual is left to the long way, which finds out what it is: returns 0 with nothing changed.
+ */
+static inline int free_plain(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order)
+{
+    struct hvmem__bank *b = hvmem__pcpu_bank_of(heap, mfn);
+    struct hvmem__arena *arena;
+    hvmem_u64 state;
+    int done;
+
+    if (hvmem__unlikely(!b || order > heap->max_order || heap->adopting))
+        return 0;
+    arena = hvmem__arena_of(heap, b);
+    state = hvmem__lock_arena(heap, arena);
+    done = hvmem__likely(b->live && hvmem__bank_holds(b, mfn) && hvmem__is_head(b, mfn)) &&
+           hvmem__likely(hvmem__load(hvmem__record_at(b, mfn)) ==
+                         hvmem__rec_make(order, HVMEM_BLOCK_ALLOCATED, 0));
+    if (done) {
+        hvmem__return_block(heap, arena, b, mfn, hvmem__rec_make(order, HVMEM_BLOCK_FREE, 0));
+        hvmem__pcpu_met(heap, b);
+    }
+    hvmem__unlock_arena(heap, arena, state);
+    if (done)
+        hvmem__watch(heap);
+    return done;
+}
+
+/* Past this CPU's cache. */
+static HVMEM_NOINLINE hvmem_status free_slow(struct hvmem_heap *heap, hvmem_mfn mfn,
+                                             hvmem_order order)
 {
     hvmem_status status;
 
+    if (!hvmem__cacheable(heap, order) && free_plain(heap, mfn, order))
+        return HVMEM_OK;
+    status = free_checked(heap, mfn, order, HVMEM_NULL, 0);
+    return status ? hvmem__refuse(heap, status, mfn, order, 0) : HVMEM_OK;
+}
+
+hvmem_status hvmem_free(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order)
+{
     if (hvmem__unlikely(!heap))
         return HVMEM_E_ARG;
     if ((order == 0 || order == HVMEM__MAG_ORDER1) && hvmem__likely(free_fast(heap, mfn, order)))
         return HVMEM_OK;
-    status = free_checked(heap, mfn, order, HVMEM_NULL, 0);
-    return status ? hvmem__refuse(heap, status, mfn, order, 0) : HVMEM_OK;
+    return free_slow(heap, mfn, order);
 }
 
 hvmem_status hvmem_free_owned(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order,

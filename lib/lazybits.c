@@ -38,33 +38,67 @@ void hvmem__bits_init(struct hvmem__bits *bits, hvmem_u64 *memory, hvmem_u64 cou
     bits->levels = k;
 }
 
-/* Word `word` of level 0 became non-zero (it was written before). Arena lock held. */
+void hvmem__bits_flatten(struct hvmem__bits *bits)
+{
+    bits->levels = 2;
+}
+
 void hvmem__bits_raise(struct hvmem__bits *bits, hvmem_u64 word)
 {
     hvmem_u32 k;
 
-    for (k = 1; k < bits->levels; k++) {
+    for (k = 2; k < bits->levels; k++) {
         hvmem_u64 *up = &bits->level[k][word >> 6], old = *up;
 
-        hvmem__store_release(up, old | (hvmem_u64)1 << (word & 63));
+        *up = old | (hvmem_u64)1 << (word & 63);
         if (old)
             return;
         word >>= 6;
     }
 }
 
-/* Word `word` of level 0 became zero. Arena lock held. */
 void hvmem__bits_lower(struct hvmem__bits *bits, hvmem_u64 word)
 {
     hvmem_u32 k;
 
-    for (k = 1; k < bits->levels; k++) {
+    for (k = 2; k < bits->levels; k++) {
         hvmem_u64 *up = &bits->level[k][word >> 6], left = *up & ~((hvmem_u64)1 << (word & 63));
 
-        hvmem__store_release(up, left);
+        *up = left;
         if (left)
             return;
         word >>= 6;
+    }
+}
+
+/* Members of word `from / 64` that belong to [from, from + count), and how many that are. */
+static hvmem_u64 part(hvmem_u64 from, hvmem_u64 count, hvmem_u64 *n)
+{
+    hvmem_u64 first = from & 63, most = 64 - first;
+
+    *n = count < most ? count : most;
+    return (*n == 64 ? ~(hvmem_u64)0 : ((hvmem_u64)1 << *n) - 1) << first;
+}
+
+void hvmem__bits_set_range(struct hvmem__bits *bits, hvmem_u64 from, hvmem_u64 count)
+{
+    hvmem_u64 n;
+
+    for (; count; from += n, count -= n) {
+        hvmem_u64 mask = part(from, count, &n);
+
+        hvmem__bits_set_mask(bits, from >> 6, mask);
+    }
+}
+
+void hvmem__bits_clear_range(struct hvmem__bits *bits, hvmem_u64 from, hvmem_u64 count)
+{
+    hvmem_u64 n;
+
+    for (; count; from += n, count -= n) {
+        hvmem_u64 mask = part(from, count, &n);
+
+        hvmem__bits_clear_mask(bits, from >> 6, mask);
     }
 }
 
@@ -93,8 +127,11 @@ hvmem_u64 hvmem__bits_next(const struct hvmem__bits *bits, hvmem_u64 from)
         if (mask)
             break;
         at = word + 1;
-        k++;
-        if (k >= bits->levels || (at >> 6) >= level_words(bits, k))
+        if (k + 1 < bits->levels)
+            k++;
+        else
+            at <<= 6; /* the top level of a flat set: the next word of it */
+        if ((at >> 6) >= level_words(bits, k))
             return HVMEM__BITS_NONE;
     }
     /* Down: the first member below it. */

@@ -11,7 +11,7 @@
  * Lock contract: changes need the lock of the arena that owns the set. hvmem__bits_test() may run
  * without it: a number whose membership its caller keeps constant is answered exactly, because a
  * word is written before the level-1 bit that makes it valid.
- * Every operation costs O(levels), levels <= 6.
+ * Every operation costs O(levels), levels <= 6, but a search of a flat set (hvmem__bits_flatten).
  */
 #ifndef HVMEM_LIB_LAZYBITS_H
 #define HVMEM_LIB_LAZYBITS_H
@@ -37,13 +37,19 @@ hvmem_u64 hvmem__bits_words(hvmem_u64 count);
  */
 void hvmem__bits_init(struct hvmem__bits *bits, hvmem_u64 *memory, hvmem_u64 count, int fresh);
 
+/*
+ * Keep two levels of a set: changes cost less, a search walks over the words of level 1.
+ * For sets that only rare passes search.
+ */
+void hvmem__bits_flatten(struct hvmem__bits *bits);
+
 /* Smallest member >= from, or HVMEM__BITS_NONE. */
 hvmem_u64 hvmem__bits_next(const struct hvmem__bits *bits, hvmem_u64 from);
 
 /* The 64 members of word `word` as a mask. */
-static inline hvmem_u64 hvmem__bits_word(const struct hvmem__bits *bits, hvmem_u64 word)
+HVMEM_INLINE hvmem_u64 hvmem__bits_word(const struct hvmem__bits *bits, hvmem_u64 word)
 {
-    if (bits->levels > 1 && !((hvmem__load_acquire(&bits->level[1][word >> 6]) >> (word & 63)) & 1))
+    if (!((hvmem__load_acquire(&bits->level[1][word >> 6]) >> (word & 63)) & 1))
         return 0;
     return hvmem__load(&bits->level[0][word]);
 }
@@ -53,7 +59,7 @@ static inline int hvmem__bits_test(const struct hvmem__bits *bits, hvmem_u64 num
     return (int)((hvmem__bits_word(bits, number >> 6) >> (number & 63)) & 1);
 }
 
-/* Smallest member, or HVMEM__BITS_NONE. */
+/* Smallest member, or HVMEM__BITS_NONE. Not of a flat set. */
 static inline hvmem_u64 hvmem__bits_first(const struct hvmem__bits *bits)
 {
     hvmem_u32 k = bits->levels;
@@ -69,29 +75,61 @@ static inline hvmem_u64 hvmem__bits_first(const struct hvmem__bits *bits)
     return at;
 }
 
+/* Word `word` of level 1 became non-zero, or zero: the levels above. Arena lock held. */
 void hvmem__bits_raise(struct hvmem__bits *bits, hvmem_u64 word);
 void hvmem__bits_lower(struct hvmem__bits *bits, hvmem_u64 word);
 
-/* Replace word `word`: mask must not be 0 unless the word is empty already. */
-static inline void hvmem__bits_set_mask(struct hvmem__bits *bits, hvmem_u64 word, hvmem_u64 mask)
+/* Add the members of a mask (not 0) to word `word`. */
+HVMEM_INLINE void hvmem__bits_set_mask(struct hvmem__bits *bits, hvmem_u64 word, hvmem_u64 mask)
 {
-    hvmem_u64 old = hvmem__bits_word(bits, word);
+    hvmem_u64 *low = &bits->level[0][word], *up = &bits->level[1][word >> 6];
+    hvmem_u64 valid = hvmem__load(up), bit = (hvmem_u64)1 << (word & 63);
 
-    hvmem__store(&bits->level[0][word], old | mask);
-    if (!old)
-        hvmem__bits_raise(bits, word);
+    if (valid & bit) {
+        hvmem__store(low, hvmem__load(low) | mask);
+        return;
+    }
+    hvmem__store(low, mask);
+    hvmem__store_release(up, valid | bit);
+    if (!valid && bits->levels > 2)
+        hvmem__bits_raise(bits, word >> 6);
+}
+
+/* Word `word` of level 0 loses members; `left` are the others. */
+HVMEM_INLINE void hvmem__bits_leave(struct hvmem__bits *bits, hvmem_u64 word, hvmem_u64 left)
+{
+    hvmem_u64 *up, valid;
+
+    hvmem__store(&bits->level[0][word], left);
+    if (left)
+        return;
+    up = &bits->level[1][word >> 6];
+    valid = hvmem__load(up) & ~((hvmem_u64)1 << (word & 63));
+    hvmem__store_release(up, valid);
+    if (!valid && bits->levels > 2)
+        hvmem__bits_lower(bits, word >> 6);
 }
 
 static inline void hvmem__bits_clear_mask(struct hvmem__bits *bits, hvmem_u64 word, hvmem_u64 mask)
 {
-    hvmem_u64 left = hvmem__bits_word(bits, word) & ~mask;
+    hvmem_u64 old = hvmem__bits_word(bits, word);
 
-    hvmem__store(&bits->level[0][word], left);
-    if (!left)
-        hvmem__bits_lower(bits, word);
+    if (old & mask)
+        hvmem__bits_leave(bits, word, old & ~mask);
 }
 
-static inline void hvmem__bits_set(struct hvmem__bits *bits, hvmem_u64 number)
+/* Remove a number if it is a member; whether it was. */
+HVMEM_INLINE int hvmem__bits_take(struct hvmem__bits *bits, hvmem_u64 number)
+{
+    hvmem_u64 old = hvmem__bits_word(bits, number >> 6), bit = (hvmem_u64)1 << (number & 63);
+
+    if (!(old & bit))
+        return 0;
+    hvmem__bits_leave(bits, number >> 6, old & ~bit);
+    return 1;
+}
+
+HVMEM_INLINE void hvmem__bits_set(struct hvmem__bits *bits, hvmem_u64 number)
 {
     hvmem__bits_set_mask(bits, number >> 6, (hvmem_u64)1 << (number & 63));
 }
@@ -100,5 +138,9 @@ static inline void hvmem__bits_clear(struct hvmem__bits *bits, hvmem_u64 number)
 {
     hvmem__bits_clear_mask(bits, number >> 6, (hvmem_u64)1 << (number & 63));
 }
+
+/* The numbers [from, from + count), word by word. */
+void hvmem__bits_set_range(struct hvmem__bits *bits, hvmem_u64 from, hvmem_u64 count);
+void hvmem__bits_clear_range(struct hvmem__bits *bits, hvmem_u64 from, hvmem_u64 count);
 
 #endif

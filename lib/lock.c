@@ -1,23 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* lock.c: the built-in ticket lock and the rank check. */
+/* lock.c: waiting for the built-in ticket lock and the rank check. */
 #include "lock.h"
 
-/* Acquire in either binding. Waiting is bounded by the holders' sections, all of them bounded. */
-void hvmem__lock_spin(const struct hvmem__host *host, struct hvmem_lock *lock)
+void hvmem__lock_spin(const struct hvmem__host *host, struct hvmem_lock *lock, hvmem_u32 ticket)
 {
-#ifdef HVMEM_HOST_LOCK
-    HVMEM_HOST_LOCK(host->ctx, lock);
-#else
-    hvmem_u32 ticket;
-
-    if (host->ops.lock) {
-        host->ops.lock(host->ctx, lock);
-        return;
-    }
-    ticket = __atomic_fetch_add(&lock->next, 1, __ATOMIC_RELAXED);
     while (hvmem__load_acquire(&lock->serving) != ticket)
         hvmem__relax(host);
-#endif
 }
 
 /* Ranks rise: taking asserts that no lock of this rank or above is held by this CPU. */

@@ -26,8 +26,30 @@ enum hvmem__rank {
     HVMEM__RANK_LEAF           /* taken last, never followed by another */
 };
 
-void hvmem__lock_spin(const struct hvmem__host *host, struct hvmem_lock *lock);
+/* Wait until the built-in lock serves `ticket`. */
+void hvmem__lock_spin(const struct hvmem__host *host, struct hvmem_lock *lock, hvmem_u32 ticket);
 void hvmem__lock_check(const struct hvmem__host *host, enum hvmem__rank rank, int taking);
+
+/*
+ * Acquire in either binding, ranks apart. Free, the built-in lock costs one locked instruction and a
+ * compare. Waiting is bounded by the holders' sections, all of them bounded.
+ */
+static inline void hvmem__lock_take(const struct hvmem__host *host, struct hvmem_lock *lock)
+{
+#ifdef HVMEM_HOST_LOCK
+    HVMEM_HOST_LOCK(host->ctx, lock);
+#else
+    hvmem_u32 ticket;
+
+    if (hvmem__unlikely(host->ops.lock != 0)) {
+        host->ops.lock(host->ctx, lock);
+        return;
+    }
+    ticket = __atomic_fetch_add(&lock->next, 1, __ATOMIC_RELAXED);
+    if (hvmem__unlikely(hvmem__load_acquire(&lock->serving) != ticket))
+        hvmem__lock_spin(host, lock, ticket);
+#endif
+}
 
 /* Acquire. Returns the state that hvmem__unlock() needs. */
 static inline hvmem_u64 hvmem__lock(const struct hvmem__host *host, struct hvmem_lock *lock,
@@ -39,7 +61,7 @@ static inline hvmem_u64 hvmem__lock(const struct hvmem__host *host, struct hvmem
 #if HVMEM_CHECK_LEVEL >= 2
         hvmem__lock_check(host, rank, 1);
 #endif
-        hvmem__lock_spin(host, lock);
+        hvmem__lock_take(host, lock);
     }
     (void)rank;
     return state;

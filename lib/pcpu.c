@@ -140,8 +140,53 @@ hvmem_node hvmem__pcpu_node(const struct hvmem_heap *heap, const struct hvmem__p
 /* ---- give back ------------------------------------------------------------------------------ */
 
 /*
+ * How many single frames at the front of a batch make one block, freed upwards or downwards: a power
+ * of two, and the block's first frame. All owe nothing and lie in bank b.
+ */
+static hvmem_u32 block_at_front(const struct hvmem_heap *heap, const struct hvmem__bank *b,
+                                const hvmem_mfn *blocks, hvmem_u32 count, hvmem_mfn *first)
+{
+    const hvmem__record plain = hvmem__rec_make(0, HVMEM_BLOCK_CACHED, 0);
+    hvmem_u64 step = count > 1 && blocks[1] < blocks[0] ? ~(hvmem_u64)0 : 1;
+    hvmem_u32 n = 0, order, most;
+
+    while (n < count && blocks[n] == blocks[0] + n * step && hvmem__bank_holds(b, blocks[n]) &&
+           hvmem__load(hvmem__record_at(b, blocks[n])) == plain)
+        n++;
+    *first = blocks[0];
+    if (n < 2)
+        return 1;
+    /* The largest aligned block: going down its last frame comes first. */
+    most = hvmem__lowest((step == 1 ? blocks[0] : blocks[0] + 1) | (hvmem_u64)1 << 32);
+    order = hvmem__highest(n);
+    order = order < most ? order : most;
+    order = order < heap->max_order ? order : heap->max_order;
+    if (step != 1)
+        *first = blocks[0] + 1 - ((hvmem_u64)1 << order);
+    return 1u << order;
+}
+
+/* Give back the front of a batch as one block; how many of its frames that were. Arena lock held. */
+static hvmem_u32 give_front(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                            struct hvmem__bank *b, const hvmem_mfn *blocks, hvmem_u32 count)
+{
+    hvmem__record record = hvmem__load(hvmem__record_at(b, blocks[0]));
+    hvmem_mfn first = blocks[0];
+    hvmem_u32 n = 1;
+
+    if (hvmem__rec_order(record) == 0)
+        n = block_at_front(heap, b, blocks, count, &first);
+    if (n > 1)
+        hvmem__return_frames(heap, arena, b, first, hvmem__lowest(n));
+    else
+        hvmem__return_block(heap, arena, b, blocks[0], record);
+    return n;
+}
+
+/*
  * Give blocks back to their arenas: one lock a section, a section ends after DRAIN_STEPS blocks or
- * where the arena changes. Their records say CACHED. Inside the section.
+ * where the arena changes; neighbours among single frames go as one block. Their records say CACHED.
+ * Inside the section.
  */
 static void give_back(struct hvmem_heap *heap, const hvmem_mfn *blocks, hvmem_u32 count)
 {
@@ -154,9 +199,7 @@ static void give_back(struct hvmem_heap *heap, const hvmem_mfn *blocks, hvmem_u3
         hvmem_u32 steps = 0;
 
         do {
-            hvmem__return_block(heap, arena, b, blocks[i],
-                                hvmem__load(hvmem__record_at(b, blocks[i])));
-            i++;
+            i += give_front(heap, arena, b, blocks + i, count - i);
             steps++;
         } while (i < count && steps < DRAIN_STEPS &&
                  (b = hvmem__arena_bank(heap, arena, b, blocks[i])) != HVMEM_NULL);
@@ -309,6 +352,7 @@ void hvmem__pcpu_forget_banks(struct hvmem_heap *heap)
     for (cpu = 0; cpu < heap->max_cpus; cpu++) {
         struct hvmem__section s;
 
+        hvmem__store(&heap->pcpu[cpu].met, HVMEM_NULL);
         hvmem__section_enter_other(heap, &s, cpu);
         memset(&s.pc->hint, 0, sizeof s.pc->hint);
         hvmem__section_leave(heap, &s);

@@ -72,6 +72,7 @@ struct hvmem__pcpu {
     struct hvmem__hint hint; /* section */
     struct hvmem__mag mag[HVMEM__MAGS];
     struct hvmem_lock gate;
+    struct hvmem__bank *met; /* bank this CPU took a block from past its cache; a hint, atomic */
     hvmem_u32 online;
     hvmem_u32 forced;      /* closed for good: no barrier operation */
     hvmem_u32 revocations; /* tokens lost; section */
@@ -110,6 +111,34 @@ static inline struct hvmem__pcpu *hvmem__pcpu_own(struct hvmem_heap *heap, hvmem
         HVMEM__ASSERT(&heap->host, cpu < heap->max_cpus);
     }
     return &heap->pcpu[cpu];
+}
+
+/*
+ * Remember a bank for hvmem__pcpu_bank_of(). Lock of the bank's arena held, the bank live: so it is
+ * forgotten again when the bank goes.
+ */
+static inline void hvmem__pcpu_met(struct hvmem_heap *heap, struct hvmem__bank *b)
+{
+    hvmem_cpu cpu = heap->host.smp ? hvmem__this_cpu(&heap->host) : 0;
+
+    if (hvmem__likely(cpu < heap->max_cpus) && hvmem__load(&heap->pcpu[cpu].met) != b)
+        hvmem__store(&heap->pcpu[cpu].met, b);
+}
+
+/*
+ * The bank that this CPU met last past its cache, if it holds mfn, else what the directory says. As
+ * hvmem__bank_of(): to be checked again under the arena's lock. Not pinned: any CPU's hint will do.
+ */
+static inline struct hvmem__bank *hvmem__pcpu_bank_of(struct hvmem_heap *heap, hvmem_mfn mfn)
+{
+    hvmem_cpu cpu = heap->host.smp ? hvmem__this_cpu(&heap->host) : 0;
+    struct hvmem__bank *b = HVMEM_NULL;
+
+    if (hvmem__likely(cpu < heap->max_cpus))
+        b = hvmem__load(&heap->pcpu[cpu].met);
+    if (b && mfn - hvmem__load(&b->base) < hvmem__load(&b->frames))
+        return b;
+    return hvmem__bank_of(heap, mfn);
 }
 
 /* The two halves of the fast section. A caller that finds it closed ends it and takes the gate. */

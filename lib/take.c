@@ -45,6 +45,18 @@ void hvmem__return_block(struct hvmem_heap *heap, struct hvmem__arena *arena, st
     hvmem__arena_give(heap, arena, b, mfn, record);
 }
 
+void hvmem__return_frames(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                          struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order)
+{
+    hvmem_u64 frames = (hvmem_u64)1 << order;
+
+    if (hvmem__unlikely(b->table->clean))
+        b->table->clean = 0;
+    hvmem__bits_clear_range(&b->head, mfn - b->base, frames);
+    hvmem__claim_give(heap, arena, frames);
+    hvmem__arena_give(heap, arena, b, mfn, hvmem__rec_make(order, HVMEM_BLOCK_FREE, 0));
+}
+
 /* Arenas of a node that may have a block of `order`, starting with the CPU's own. */
 static hvmem_u64 candidates(const struct hvmem_heap *heap, hvmem_node node, hvmem_u32 order)
 {
@@ -170,6 +182,32 @@ hvmem_status hvmem__take(struct hvmem_heap *heap, struct hvmem__want *want, hvme
     return status;
 }
 
+int hvmem__take_plain(struct hvmem_heap *heap, hvmem_u32 order, hvmem_mfn *mfn)
+{
+    hvmem_cpu cpu = heap->host.smp ? hvmem__this_cpu(&heap->host) : 0;
+    struct hvmem__arena *arena;
+    struct hvmem__bank *b = HVMEM_NULL;
+    hvmem_node node;
+    hvmem_u64 left, state;
+
+    HVMEM__ASSERT(&heap->host, cpu < heap->max_cpus);
+    node = heap->cpu_node[cpu];
+    left = candidates(heap, node, order);
+    if (!left)
+        return 0;
+    arena = arena_at(heap, node, next_slot(left, cpu & (HVMEM__NODE_ARENAS - 1)));
+    state = hvmem__lock_arena(heap, arena);
+    if (hvmem__likely(!arena->counted))
+        b = hvmem__arena_take_plain(heap, arena, order, mfn);
+    if (hvmem__likely(b != HVMEM_NULL)) {
+        b->table->clean = 0;
+        hvmem__arena_mark(b, *mfn, hvmem__rec_make(order, HVMEM_BLOCK_ALLOCATED, 0));
+        hvmem__pcpu_met(heap, b);
+    }
+    hvmem__unlock_arena(heap, arena, state);
+    return b != HVMEM_NULL;
+}
+
 /* ---- batches -------------------------------------------------------------------------------- */
 
 /* Mark the frames of a block of order t as CACHED single frames. Arena lock held. */
@@ -187,6 +225,16 @@ static void explode(struct hvmem_heap *heap, struct hvmem__arena *arena, struct 
         return;
     }
     record = hvmem__rec_with_order(hvmem__rec_with_state(record, HVMEM_BLOCK_CACHED), 0);
+    if (hvmem__likely(hvmem__bank_holds(b, mfn + ((1u << order) - 1)))) {
+        hvmem__record *records = hvmem__record_at(b, mfn);
+
+        for (i = 0; i < 1u << order; i++) {
+            hvmem__store(&records[i], record);
+            blocks[i] = mfn + i;
+        }
+        hvmem__bits_set_range(&b->head, mfn - b->base, (hvmem_u64)1 << order);
+        return;
+    }
     for (i = 0; i < 1u << order; i++) {
         struct hvmem__bank *fb = hvmem__arena_bank(heap, arena, b, mfn + i);
 

@@ -30,6 +30,13 @@ hvmem_status hvmem__take(struct hvmem_heap *heap, struct hvmem__want *want, hvme
                          hvmem__record *record);
 
 /*
+ * The short way for a block of the host's own that no request describes: from the first arena of the
+ * CPU's node that may have one, debt-free, while no claims are counted. 1 with the block allocated;
+ * 0 with nothing changed: the long way decides. No lock held.
+ */
+int hvmem__take_plain(struct hvmem_heap *heap, hvmem_u32 order, hvmem_mfn *mfn);
+
+/*
  * Take up to n blocks of `order` for a cache, state CACHED, as many as one lock section gives, from
  * `node`. *got is 0 only with a status.
  */
@@ -42,6 +49,13 @@ hvmem_status hvmem__take_batch(struct hvmem_heap *heap, hvmem_node node, hvmem_u
  */
 void hvmem__return_block(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
                          hvmem_mfn mfn, hvmem__record record);
+
+/*
+ * The same for 2^order single frames that make a block within bank b and owe nothing.
+ * Arena lock held.
+ */
+void hvmem__return_frames(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                          struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order);
 
 /* Nearest node to `from` in mask; mask must not be 0. */
 hvmem_node hvmem__nearest(const struct hvmem_heap *heap, hvmem_node from, hvmem_u64 mask);
