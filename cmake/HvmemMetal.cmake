@@ -3,7 +3,7 @@
 # because the image's machine need not be this one.
 #
 # hvmem_metal_image(ARCH NAME [EXTRA source...] [LINKER_SCRIPT file]) makes the target NAME, the ELF file
-# ${HVMEM_METAL_DIR}/NAME of hosts/metal/{common,ARCH}, lib, backends/ARCH and the programs of
+# ${HVMEM_METAL_DIR}/NAME of hosts/{common,metal/common,metal/ARCH}, lib, backends/ARCH and the programs of
 # {test,bench}/metal and {test,bench}/metal/ARCH. Objects are shared by the images of one ARCH.
 set(HVMEM_METAL_DIR "${CMAKE_BINARY_DIR}/metal")
 
@@ -70,8 +70,8 @@ endfunction()
 # All sources of an image but the ones given by EXTRA.
 function(hvmem_metal_sources arch variable)
     set(found "")
-    foreach(pattern hosts/metal/common/*.c hosts/metal/${arch}/*.c hosts/metal/${arch}/*.S lib/*.c
-                    backends/${arch}/*.c test/metal/*.c test/metal/${arch}/*.c bench/metal/*.c
+    foreach(pattern hosts/common/*.c hosts/metal/common/*.c hosts/metal/${arch}/*.c hosts/metal/${arch}/*.S
+                    lib/*.c backends/${arch}/*.c test/metal/*.c test/metal/${arch}/*.c bench/metal/*.c
                     bench/metal/${arch}/*.c)
         hvmem_glob(some "${pattern}")
         list(APPEND found ${some})
