@@ -250,6 +250,7 @@ static void load(struct machine *m, int cpu, int space, const struct hvmem_entry
         hvmem_sim_tlb_vmrun(&m->tlb, (hvmem_cpu)cpu, &tag, entry->value);
     else
         hvmem_sim_tlb_set_loaded(&m->tlb, (hvmem_cpu)cpu, &tag);
+    m->ran_dead += m->spaces[space].space == NULL;
     m->cpu[cpu].running = space;
     m->cpu[cpu].in_guest = 1;
     test_yield();

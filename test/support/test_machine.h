@@ -66,6 +66,7 @@ struct machine {
     uint64_t cross;    /* hits of another space's translation */
     uint64_t stale;    /* hits of a translation that a completed change removed */
     uint64_t wrong_id; /* id 0 loaded, or one id for two spaces */
+    uint64_t ran_dead; /* a destroyed space was loaded */
     uint64_t accesses;
     uint64_t reported;                     /* calls of the host's report */
     int acting[TEST_SCHEDULE_THREADS + 1]; /* CPU as which a thread acts; [0]: the test itself */

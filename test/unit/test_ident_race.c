@@ -127,7 +127,7 @@ static int end(void *ctx)
     const struct machine *m = &r->machine;
 
     r->accesses += m->accesses;
-    return m->cross || m->stale || m->wrong_id;
+    return m->cross || m->stale || m->wrong_id || m->ran_dead;
 }
 
 static const char *const names[] = {"end",    "switch",  "idle",      "access",
@@ -138,9 +138,10 @@ static void print_program(const struct race *r)
     int cpu;
     int i;
 
-    test_note("kind %d, %d CPUs, %u ids, %d spaces; cross %llu stale %llu wrong id %llu",
+    test_note("kind %d, %d CPUs, %u ids, %d spaces; cross %llu stale %llu wrong id %llu dead %llu",
               (int)r->kind, r->cpus, r->ids, r->spaces, (unsigned long long)r->machine.cross,
-              (unsigned long long)r->machine.stale, (unsigned long long)r->machine.wrong_id);
+              (unsigned long long)r->machine.stale, (unsigned long long)r->machine.wrong_id,
+              (unsigned long long)r->machine.ran_dead);
     for (cpu = 0; cpu < r->cpus; cpu++) {
         for (i = 0; i < OPS && r->program[cpu][i].what != END; i++)
             test_note("CPU %d: %s %d %d", cpu, names[r->program[cpu][i].what],
@@ -215,6 +216,24 @@ TEST(B41_rollover_against_switch_and_change_deeper, points, slow)
     rollover_against_switch(4, 150000);
 }
 
+/* A rollover hands out the very number that a CPU is about to switch to without the lock. */
+TEST(B41_switch_without_lock_against_rollover, points)
+{
+    static const struct op cpu0[] = {{SWITCH, 4, 0}, {SWITCH, 3, 0}};
+    static const struct op cpu1[] = {{SWITCH, 0, 0}, {SWITCH, 1, 0}, {SWITCH, 2, 0}};
+    int kind;
+
+    for (kind = 0; kind < MACHINE_KINDS; kind++) {
+        race_begin(&race, kind, 2, 5, 3);
+        race.used_up = 3; /* spaces 3, 4 and 5 have the lowest numbers */
+        memcpy(race.program[0], cpu0, sizeof cpu0);
+        memcpy(race.program[1], cpu1, sizeof cpu1);
+        explore(&race, 3, 60000);
+        CHECK_EQ(race.refused, 0);
+    }
+    machine_free(&race.machine);
+}
+
 TEST(B41_change_while_its_space_gets_a_new_number, points)
 {
     static const struct op cpu0[] = {{SWITCH, 0, 0}, {IDLE, 0, 0}, {SWITCH, 0, 0}};
@@ -247,6 +266,23 @@ TEST(B43_destroy_while_entering, points)
         memcpy(race.program[1], cpu1, sizeof cpu1);
         explore(&race, 3, 60000);
         CHECK(race.refused > 0); /* in some schedules one of the two comes too late */
+    }
+    machine_free(&race.machine);
+}
+
+/* The last free number is one that came back: whoever gets it must not meet the dead space under it. */
+TEST(B43_an_id_comes_back_after_its_flush, points)
+{
+    static const struct op cpu0[] = {{SWITCH, 0, 0}, {SWITCH, 1, 0}, {SWITCH, 2, 0},
+                                     {SWITCH, 3, 0}, {SWITCH, 4, 0}, {SWITCH, 5, 0}};
+    static const struct op cpu1[] = {{DESTROY, 0, 0}};
+    int kind;
+
+    for (kind = 0; kind < MACHINE_KINDS; kind++) {
+        race_begin(&race, kind, 2, 5, 6);
+        memcpy(race.program[0], cpu0, sizeof cpu0);
+        memcpy(race.program[1], cpu1, sizeof cpu1);
+        explore(&race, 2, 60000);
     }
     machine_free(&race.machine);
 }
@@ -292,6 +328,21 @@ TEST(B41_random_programs, points)
 
 /* ---- long runs --------------------------------------------------------------------------------- */
 
+/* Pin a space, or let go of it; at most four at a time. */
+static void random_pin(struct machine *m, struct machine_space *s)
+{
+    struct hvmem_ident_stats stats;
+    hvmem_u32 id;
+
+    hvmem_ident_get_stats(m->ident, &stats);
+    if (s->pins > 0) {
+        CHECK_EQ(hvmem_space_unpin(s->space), HVMEM_OK);
+        s->pins--;
+    } else if (stats.pinned < 4 && hvmem_space_pin(s->space, &id) == HVMEM_OK) {
+        s->pins++;
+    }
+}
+
 /* One step of a random CPU. Spaces are destroyed and created anew as well. */
 static void random_step(struct machine *m, struct test_rng *rng)
 {
@@ -313,6 +364,8 @@ static void random_step(struct machine *m, struct test_rng *rng)
         (void)machine_destroy(m, cpu, space, (uint32_t)test_below(rng, 2));
     } else if (dice < 98) {
         hvmem_ident_flush_all(m->ident);
+    } else if (dice < 99) {
+        random_pin(m, &m->spaces[space]);
     } else {
         machine_speculate(m, 2);
     }
@@ -323,7 +376,7 @@ static void random_step(struct machine *m, struct test_rng *rng)
 /* 10^7 steps over all kinds of machine, with few ids, many, and just as many as CPUs need. */
 TEST(ten_million_steps_without_a_cross_space_hit, slow)
 {
-    static const uint32_t ids[] = {5, 15, 60, 255};
+    static const uint32_t ids[] = {9, 15, 60, 255};
     static struct machine m;
     struct test_rng rng = test_rng(43);
     uint64_t each = test_rounds(10000000) / (MACHINE_KINDS * 4) + 1;
@@ -357,7 +410,7 @@ TEST(random_steps_without_a_cross_space_hit)
     int kind;
 
     for (kind = 0; kind < MACHINE_KINDS; kind++) {
-        machine_begin(&m, (enum machine_kind)kind, MACHINE_CPUS, 1, 9);
+        machine_begin(&m, (enum machine_kind)kind, MACHINE_CPUS, 1, 13);
         for (i = 0; i < 30000; i++)
             random_step(&m, &rng);
         CHECK_EQ(m.cross, 0);
