@@ -12,7 +12,7 @@
 
 hvmem_status hvmem__bank_check(struct hvmem_heap *heap, const struct hvmem_bank *bank)
 {
-    if (!bank)
+    if (!heap || !bank)
         return HVMEM_E_ARG;
     if (bank->size != sizeof *bank)
         return HVMEM_E_VERSION;
@@ -382,19 +382,24 @@ hvmem_status hvmem_bank_add(struct hvmem_heap *heap, const struct hvmem_bank *ba
                             hvmem_size bytes)
 {
     hvmem_status status = hvmem__bank_check(heap, bank);
-    hvmem_u64 state;
+    hvmem_u64 state, nodes;
 
     if (!heap)
         return HVMEM_E_ARG;
     if (status)
         return hvmem__refuse(heap, status, bank ? bank->base : 0, HVMEM_ORDER_ANY, 0);
     state = hvmem__lock_admin(heap);
+    nodes = heap->node_mask;
     status = hvmem__bank_admit(heap, bank, table, bytes);
     if (!status && (bank->flags & HVMEM_BANK_HOTPLUG))
         hvmem__bank_make(heap, bank, bank->base, bank->frames)->hotplug = 1;
     else if (!status)
         add_pieces(heap, bank, table);
+    nodes ^= heap->node_mask;
     hvmem__unlock_admin(heap, state);
+    /* Caches of CPUs near a node that had no memory so far hold frames of another node. */
+    if (nodes)
+        hvmem__pcpu_drain_all(heap);
     if (!status)
         hvmem__watch(heap);
     return status ? hvmem__refuse(heap, status, bank->base, HVMEM_ORDER_ANY, bank->frames)
