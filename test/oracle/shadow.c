@@ -121,8 +121,10 @@ static void judge_success(struct shadow *shadow, const struct hvmem_request *req
         shadow_fail(shadow, "%#llx + %llu: outside its window, alignment or colour",
                     (unsigned long long)mfn, (unsigned long long)count);
     if (!(shadow_nodes(shadow, request) >> first->node & 1))
-        shadow_fail(shadow, "%#llx is on node %u, which is not allowed", (unsigned long long)mfn,
-                    first->node);
+        shadow_fail(shadow, "%#llx is on node %u; flags %#x node %d mask %#llx, domain %#llx",
+                    (unsigned long long)mfn, first->node, request->flags, (int)request->node,
+                    (unsigned long long)request->node_mask,
+                    (unsigned long long)shadow->domain[id].node_mask);
     if (!shadow_unclaimed(shadow, request, first->node))
         shadow_fail(shadow, "%#llx + %llu was claimed by others", (unsigned long long)mfn,
                     (unsigned long long)count);
@@ -203,7 +205,11 @@ hvmem_status shadow_alloc_bulk(struct shadow *shadow, const struct hvmem_request
     for (i = 0; i < *got && shadow->failure[0] == '\0'; i++)
         take(shadow, request, frames[i]);
     if (status != HVMEM_OK && !refusal_true(shadow, request, status, failed))
-        shadow_fail(shadow, "bulk: stopped with %d after %u of %u for no reason", status, *got, n);
+        shadow_fail(shadow,
+                    "bulk: stopped with %d after %u of %u for no reason; order %u flags %#x "
+                    "node %d domain %u",
+                    status, *got, n, request->order, request->flags, (int)request->node,
+                    shadow_id(shadow, request->domain));
     return status;
 }
 
@@ -343,6 +349,25 @@ hvmem_status shadow_free_bulk(struct shadow *shadow, const hvmem_mfn *frames, hv
     return status;
 }
 
+/* Would fewer frames be left, in all or on a node of the run, than are promised? */
+static bool breaks_claims(struct shadow *shadow, hvmem_mfn mfn, hvmem_u64 count)
+{
+    hvmem_u64 wanted[HVMEM_NODE_LIMIT] = {0};
+    hvmem_node node;
+    hvmem_u64 i;
+
+    if (shadow_free_count(shadow, HVMEM_NODE_ANY) <
+        shadow_claims(shadow, HVMEM_NODE_ANY, false) + count)
+        return true;
+    for (i = 0; i < count && shadow_at(shadow, mfn + i) != NULL; i++)
+        wanted[shadow_at(shadow, mfn + i)->node]++;
+    for (node = 0; node < HVMEM_NODE_LIMIT; node++)
+        if (wanted[node] != 0 &&
+            shadow_free_count(shadow, node) < shadow_claims(shadow, node, true) + wanted[node])
+            return true;
+    return false;
+}
+
 hvmem_status shadow_reserve(struct shadow *shadow, hvmem_mfn mfn, hvmem_u64 count)
 {
     hvmem_status status = hvmem_reserve(shadow->world->heap, mfn, count);
@@ -366,8 +391,7 @@ hvmem_status shadow_reserve(struct shadow *shadow, hvmem_mfn mfn, hvmem_u64 coun
                 (status == HVMEM_OK && !foreign && !busy);
     }
     if (!right && status == HVMEM_E_CLAIM)
-        right = shadow_free_count(shadow, HVMEM_NODE_ANY) <
-                shadow_claims(shadow, HVMEM_NODE_ANY, false) + count;
+        right = breaks_claims(shadow, mfn, count);
     if (!right)
         shadow_fail(shadow, "reserve of %#llx + %llu gave %d", (unsigned long long)mfn,
                     (unsigned long long)count, status);

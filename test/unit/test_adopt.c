@@ -217,9 +217,38 @@ TEST(damage_is_found_or_harmless)
         if (status == HVMEM_OK)
             CHECK_AUDIT(over.new);
         else
-            CHECK_EQ(hvmem_free_frames(over.new->heap), 0);
+            CHECK(hvmem_alloc_order(over.new->heap, 0, &(hvmem_mfn){0}) < 0);
         CHECK(world_delete(over.new));
         CHECK(world_delete(over.old));
         free(over.table);
     }
+}
+
+TEST(adopt_arguments)
+{
+    struct hand_over over;
+    hvmem_u64 cursor = 0;
+    struct hvmem_heap *heap;
+
+    start(&over, 0);
+    heap = over.old->heap;
+    CHECK_EQ(hvmem_quiesce(NULL), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_bank_adopt(NULL, &over.bank, over.table, over.bytes), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_adopt_finish(NULL, &cursor), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_quarantine_release(NULL, 0), HVMEM_E_ARG);
+    CHECK_REFUSED(over.old, hvmem_adopt_finish(heap, &cursor), HVMEM_E_PHASE);
+    CHECK_REFUSED(over.old, hvmem_adopt_finish(heap, NULL), HVMEM_E_ARG);
+    CHECK_REFUSED(over.old, hvmem_quarantine_release(heap, 0x123 + 400), HVMEM_E_ARG);
+    CHECK_REFUSED_AT(over.old, hvmem_quarantine_release(heap, 1), HVMEM_E_FOREIGN, 1);
+    over.new = WORLD_NEW(&over.config, 0);
+    heap = over.new->heap;
+    CHECK_REFUSED(over.new, hvmem_bank_adopt(heap, NULL, over.table, over.bytes), HVMEM_E_ARG);
+    CHECK_REFUSED(over.new, hvmem_bank_adopt(heap, &over.bank, NULL, over.bytes), HVMEM_E_BUFFER);
+    CHECK_REFUSED(over.new, hvmem_bank_adopt(heap, &over.bank, over.table + 4, over.bytes),
+                  HVMEM_E_BUFFER);
+    CHECK_REFUSED(over.new, hvmem_bank_adopt(heap, &over.bank, over.table, over.bytes - 1),
+                  HVMEM_E_BUFFER);
+    CHECK(world_delete(over.new));
+    CHECK(world_delete(over.old));
+    free(over.table);
 }

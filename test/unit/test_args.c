@@ -106,6 +106,48 @@ TEST(heap_memory_is_checked)
     free(memory);
 }
 
+/* No heap: every function says so and touches nothing. */
+TEST(null_heap_everywhere)
+{
+    struct hvmem_request request = expect_block(0, NULL);
+    struct hvmem_bank bank = {sizeof bank, 0, 0, 64, 0, 0};
+    struct hvmem_block block;
+    struct hvmem_stats stats;
+    hvmem_size bytes = 0;
+    hvmem_u64 cursor = 0;
+    hvmem_u32 got = 0;
+    hvmem_mfn mfn = 5;
+    hvmem_node node = 0;
+    const char *where = NULL;
+
+    CHECK_EQ(hvmem_smp_enable(NULL), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_cpu_online(NULL, 0), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_cpu_offline(NULL, 0), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_bank_size(NULL, &bank, &bytes), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_bank_add(NULL, &bank, &bank, 64), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_bank_remove(NULL, 0, 1), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_node_of(NULL, 0, &node), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_alloc(NULL, &request, &mfn), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_alloc_order(NULL, 0, &mfn), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_alloc_bulk(NULL, &request, &mfn, 1, &got), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_reserve(NULL, 0, 1), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_free(NULL, 0, 0), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_free_owned(NULL, 0, 0, NULL, 0), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_free_run(NULL, 0, 1), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_free_bulk(NULL, &mfn, 1, 0, &got), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_settle(NULL, 0, 1, 1), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_offline(NULL, 0), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_online(NULL, 0), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_lookup(NULL, 0, &block), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_free_frames(NULL), 0);
+    CHECK_EQ(hvmem_stats(NULL, HVMEM_NODE_ANY, sizeof stats, &stats), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_drain(NULL), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_walk(NULL, &cursor, &block), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_audit(NULL, &mfn, &where), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_domain_size(NULL), 0);
+    CHECK_EQ(mfn, 5);
+}
+
 TEST(null_results)
 {
     struct world *world = WORLD_SIMPLE(0, 64);

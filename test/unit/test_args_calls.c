@@ -220,6 +220,63 @@ TEST(bulk_stops_where_it_fails)
     WORLD_END(world);
 }
 
+TEST(domain_arguments)
+{
+    struct world *world = WORLD_SIMPLE(0, 64);
+    struct hvmem_heap *heap = world->heap;
+    struct hvmem_domain_config config = {sizeof config, 1, ~0ull, 0};
+    hvmem_size bytes = hvmem_domain_size(heap);
+    unsigned char *memory = aligned_alloc(64, bytes + 64);
+    static const hvmem_u32 ids[] = {0, 9, 65535, UINT_MAX};
+    static const hvmem_node nodes[] = {1, 63, 64, 0xfffffffe};
+    struct hvmem_domain *domain = NULL;
+    struct hvmem_domain_stats stats;
+    size_t i;
+
+    CHECK_EQ(bytes % 64, 0);
+    CHECK_REFUSED(world, hvmem_domain_create(heap, memory, bytes, NULL, &domain), HVMEM_E_ARG);
+    CHECK_REFUSED(world, hvmem_domain_create(heap, memory, bytes, &config, NULL), HVMEM_E_ARG);
+    CHECK_REFUSED(world, hvmem_domain_create(heap, NULL, bytes, &config, &domain), HVMEM_E_ARG);
+    CHECK_REFUSED(world, hvmem_domain_create(heap, memory, bytes - 1, &config, &domain),
+                  HVMEM_E_BUFFER);
+    CHECK_REFUSED(world, hvmem_domain_create(heap, memory + 4, bytes, &config, &domain),
+                  HVMEM_E_BUFFER);
+    for (i = 0; i < 4; i++) {
+        config.id = ids[i];
+        CHECK_REFUSED(world, hvmem_domain_create(heap, memory, bytes, &config, &domain),
+                      HVMEM_E_DOMAIN);
+    }
+    config.id = 8;
+    config.size = 4;
+    CHECK_REFUSED(world, hvmem_domain_create(heap, memory, bytes, &config, &domain),
+                  HVMEM_E_VERSION);
+    config.size = sizeof config;
+    config.node_mask = 2;
+    CHECK_REFUSED(world, hvmem_domain_create(heap, memory, bytes, &config, &domain), HVMEM_E_NODE);
+    config.node_mask = 0;
+    CHECK_EQ(hvmem_domain_create(NULL, memory, bytes, &config, &domain), HVMEM_E_ARG);
+    CHECK(domain == NULL);
+    REQUIRE_EQ(hvmem_domain_create(heap, memory, bytes, &config, &domain), HVMEM_OK);
+    CHECK(world_domain(world, 8, ~0ull, 0, NULL) == NULL);
+    CHECK_REFUSED(world, hvmem_domain_stats(domain, NULL), HVMEM_E_ARG);
+    for (i = 0; i < 4; i++)
+        CHECK_REFUSED(world, hvmem_domain_claim(domain, nodes[i], 1), HVMEM_E_NODE);
+    CHECK_REFUSED(world, hvmem_domain_claim(domain, HVMEM_NODE_ANY, 65), HVMEM_E_NOMEM);
+    CHECK_REFUSED(world, hvmem_domain_claim(domain, 0, ~0ull), HVMEM_E_NOMEM);
+    CHECK_EQ(hvmem_domain_limit(domain, 10), HVMEM_OK);
+    CHECK_REFUSED(world, hvmem_domain_claim(domain, 0, 11), HVMEM_E_LIMIT);
+    CHECK_EQ(hvmem_domain_start(NULL), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_domain_kill(NULL), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_domain_destroy(NULL), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_domain_limit(NULL, 1), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_domain_claim(NULL, 0, 1), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_domain_stats(NULL, &stats), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_domain_kill(domain), HVMEM_OK);
+    CHECK_EQ(hvmem_domain_destroy(domain), HVMEM_OK);
+    free(memory);
+    WORLD_END(world);
+}
+
 /* A domain of one heap handed to another. */
 TEST(domain_of_another_heap)
 {

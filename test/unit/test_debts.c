@@ -97,6 +97,50 @@ TEST(each_kind_is_paid)
         }
 }
 
+/* Whichever part of a block owes, the whole does. */
+TEST(debt_of_any_part)
+{
+    hvmem_mfn part;
+
+    for (part = 0; part < 64; part += 4) {
+        const hvmem_u32 owed = HVMEM_OWES_TLB | HVMEM_OWES_DCACHE | HVMEM_OWES_HOST1;
+        struct shadow *shadow = owing(owed, 0, WORLD_BROADCAST);
+        struct hvmem_request request = expect_run(4, 2, part, part + 4);
+        hvmem_mfn mfn = 0;
+
+        request.domain = shadow->domain[1].handle;
+        CHECK_EQ(shadow_alloc(shadow, &request, &mfn), HVMEM_OK);
+        CHECK_EQ(shadow_free(shadow, part, 2), HVMEM_OK);
+        shadow_check(shadow);
+        CHECK_EQ(expect_lookup(shadow->world, 0).owed, owed);
+        CHECK_EQ(take(shadow, 2, 6, 0, &mfn), HVMEM_OK);
+        CHECK_EQ(shadow->world->counts.flushes, 1);
+        shadow_end(shadow);
+    }
+}
+
+/* One flush pays for a block of many pieces; statistics say so. */
+TEST(one_flush_for_a_merged_block)
+{
+    struct shadow *shadow = owing(HVMEM_OWES_TLB, 0, WORLD_BROADCAST);
+    struct hvmem_request request = expect_block(0, shadow->domain[1].handle);
+    hvmem_mfn frames[64];
+    hvmem_u32 got = 0;
+    hvmem_mfn mfn = 0;
+
+    CHECK_EQ(shadow_alloc_bulk(shadow, &request, frames, 64, &got), HVMEM_OK);
+    CHECK_EQ(shadow_free_bulk(shadow, frames, 64, 0, &got), HVMEM_OK);
+    CHECK_EQ(shadow->world->counts.flushes, 0);
+    CHECK_EQ(take(shadow, 2, 6, 0, &mfn), HVMEM_OK);
+    CHECK_EQ(shadow->world->counts.flushes, 1);
+    CHECK_EQ(expect_stats(shadow->world, HVMEM_NODE_ANY).flushes, 1);
+    CHECK_EQ(shadow_free(shadow, mfn, 6), HVMEM_OK);
+    /* A bulk allocation pays once a group of 16. */
+    CHECK_EQ(shadow_alloc_bulk(shadow, &request, frames, 64, &got), HVMEM_OK);
+    CHECK(shadow->world->counts.flushes <= 1 + 64 / 16);
+    shadow_end(shadow);
+}
+
 /* One dirty frame does not make its neighbours dirty, wherever it is. */
 TEST(scrub_stays_exact)
 {
@@ -180,6 +224,60 @@ TEST(debts_survive_reserve_and_deferral)
     CHECK_EQ(shadow->world->counts.flushes, 1);
     CHECK_EQ(shadow->world->counts.zeroed, 64 * 4096);
     shadow_end(shadow);
+}
+
+/*
+ * Each deferral flag leaves its kind and those that must be paid after it: a frame is not scrubbed
+ * while a CPU may still write to it.
+ */
+TEST(each_deferral_flag)
+{
+    static const struct {
+        hvmem_u32 flag;
+        hvmem_u32 left;
+    } kinds[] = {
+        {HVMEM_REQ_DEFER_TLB, HVMEM_OWES_ANY},
+        {HVMEM_REQ_DEFER_HOST, 0xe0u | HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE | HVMEM_OWES_ICACHE},
+        {HVMEM_REQ_DEFER_SCRUB, HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE | HVMEM_OWES_ICACHE},
+        {HVMEM_REQ_DEFER_DCACHE, HVMEM_OWES_DCACHE | HVMEM_OWES_ICACHE},
+        {HVMEM_REQ_DEFER_ICACHE, HVMEM_OWES_ICACHE},
+    };
+    const hvmem_u32 all = HVMEM_OWES_ANY & ~HVMEM_OWES_FOREIGN;
+    unsigned i;
+
+    for (i = 0; i < 5; i++) {
+        struct shadow *shadow = owing(all, 0, WORLD_BROADCAST);
+        hvmem_mfn mfn = 0;
+
+        CHECK_EQ(take(shadow, 1, 6, 0, &mfn), HVMEM_OK);
+        CHECK_EQ(shadow_free(shadow, mfn, 6), HVMEM_OK);
+        CHECK_EQ(take(shadow, 2, 6, kinds[i].flag, &mfn), HVMEM_OK);
+        CHECK_EQ(expect_lookup(shadow->world, mfn).owed & all, kinds[i].left & all);
+        CHECK_EQ(shadow_domain_start(shadow, 2), HVMEM_E_OWED);
+        CHECK_EQ(shadow_settle(shadow, mfn, 64, all), HVMEM_OK);
+        CHECK_EQ(expect_lookup(shadow->world, mfn).owed & all, 0);
+        CHECK_EQ(shadow_domain_start(shadow, 2), HVMEM_OK);
+        shadow_end(shadow);
+    }
+}
+
+/* A dirty frame in a large block: that frame is scrubbed, not the block. */
+TEST(scrub_is_paid_exactly)
+{
+    hvmem_mfn dirty;
+
+    for (dirty = 0; dirty < 64; dirty += 7) {
+        struct shadow *shadow = owing(HVMEM_OWES_SCRUB, 0, WORLD_BROADCAST);
+        struct hvmem_request request = expect_run(1, 0, dirty, dirty + 1);
+        hvmem_mfn mfn = 0;
+
+        request.domain = shadow->domain[1].handle;
+        CHECK_EQ(shadow_alloc(shadow, &request, &mfn), HVMEM_OK);
+        CHECK_EQ(shadow_free(shadow, dirty, 0), HVMEM_OK);
+        CHECK_EQ(take(shadow, 2, 6, 0, &mfn), HVMEM_OK);
+        CHECK_EQ(shadow->world->counts.zeroed, 4096);
+        shadow_end(shadow);
+    }
 }
 
 /* Only immature memory left and the caller cannot flush. */

@@ -4,9 +4,64 @@
  * the oracle can fail.
  */
 #include "expect.h"
+#include "program.h"
 #include "shadow.h"
 
+#include <stdio.h>
 #include <string.h>
+
+#define BYTES 1200u
+
+static void play_random(uint64_t stream, uint64_t programs, struct program_result *result)
+{
+    uint8_t data[BYTES];
+    uint64_t i;
+    size_t k;
+
+    for (i = 0; i < programs; i++) {
+        struct test_rng rng = test_rng(stream + i);
+
+        for (k = 0; k < BYTES; k++)
+            data[k] = (uint8_t)test_random(&rng);
+        if (!CHECK(program_play(data, BYTES, result))) {
+            test_note("program %llu of stream %llu: %s", (unsigned long long)i,
+                      (unsigned long long)stream, result->failure);
+            return;
+        }
+    }
+}
+
+/* Together the programs must have made every call succeed, or they prove little. */
+static void check_mix(const struct program_result *result)
+{
+    unsigned call;
+
+    for (call = 0; call < PROGRAM_CALLS; call++) {
+        if (call == PROGRAM_FREE_WRONG)
+            continue;
+        if (!CHECK(result->succeeded[call] != 0))
+            test_note("call %u: made %llu times, never with success", call,
+                      (unsigned long long)result->made[call]);
+    }
+}
+
+TEST(random_programs)
+{
+    struct program_result result;
+
+    memset(&result, 0, sizeof result);
+    play_random(1000, test_rounds(150), &result);
+    check_mix(&result);
+}
+
+TEST(random_programs_long, slow)
+{
+    struct program_result result;
+
+    memset(&result, 0, sizeof result);
+    play_random(1000000, test_rounds(1500), &result);
+    check_mix(&result);
+}
 
 /* The oracle sees a heap that says one thing and does another. */
 static struct shadow *shadow_of(struct world **world)

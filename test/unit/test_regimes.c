@@ -169,3 +169,35 @@ TEST(two_heaps)
     WORLD_END(a);
     WORLD_END(b);
 }
+
+/* Page sizes of 16 and 64 KiB. */
+TEST(page_shifts)
+{
+    static const hvmem_u32 shifts[] = {12, 14, 16};
+    size_t i;
+
+    for (i = 0; i < 3; i++) {
+        struct hvmem_config config = world_config();
+        struct shadow *shadow;
+        struct world *world;
+        struct hvmem_request request;
+        hvmem_mfn mfn = 0;
+
+        config.page_shift = shifts[i];
+        config.owed_on_free = HVMEM_OWES_SCRUB | HVMEM_OWES_TLB;
+        world = WORLD_NEW(&config, WORLD_BROADCAST);
+        shadow = shadow_new(world, 0, 64);
+        shadow_bank(shadow, 0, 64, 0, 0);
+        shadow_domain_new(shadow, 1, ~0ull, 0);
+        request = expect_block(2, shadow->domain[1].handle);
+        CHECK_EQ(shadow_alloc(shadow, &request, &mfn), HVMEM_OK);
+        CHECK_EQ(shadow_free(shadow, mfn, 2), HVMEM_OK);
+        request = expect_block(6, NULL);
+        CHECK_EQ(shadow_alloc(shadow, &request, &mfn), HVMEM_OK);
+        CHECK_EQ(world->counts.zeroed, 4ull << shifts[i]);
+        shadow_check(shadow);
+        CHECK_EQ(shadow->failure[0], 0);
+        shadow_delete(shadow);
+        WORLD_END(world);
+    }
+}
