@@ -42,14 +42,24 @@ static hvmem_u64 block_count(hvmem_mfn base, hvmem_u64 frames, hvmem_u32 k)
     return ((base + frames - 1) >> k) - (base >> k) + 1;
 }
 
-hvmem_size hvmem__piece_bytes(const struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames)
+/* Words of the header and of all that must be zero in a fresh table: one stretch. */
+static hvmem_u64 front_words(const struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames)
 {
-    hvmem_u64 words = (sizeof(struct hvmem__table) + 7) / 8 + frames;
+    hvmem_u64 words = sizeof(struct hvmem__table) / 8 + hvmem__bits_up_words(frames);
     hvmem_u32 k;
 
-    words += hvmem__bits_words(frames);
     for (k = 0; k <= heap->max_order; k++)
-        words += hvmem__bits_words(block_count(base, frames, k));
+        words += hvmem__bits_up_words(block_count(base, frames, k));
+    return words;
+}
+
+hvmem_size hvmem__piece_bytes(const struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames)
+{
+    hvmem_u64 words = front_words(heap, base, frames) + hvmem__bits_low_words(frames) + frames;
+    hvmem_u32 k;
+
+    for (k = 0; k <= heap->max_order; k++)
+        words += hvmem__bits_low_words(block_count(base, frames, k));
     return (hvmem_size)hvmem__round_up(words * 8, HVMEM_LINE);
 }
 
@@ -86,32 +96,41 @@ hvmem_u64 hvmem__table_checksum(const struct hvmem__table *table)
     return sum;
 }
 
-void hvmem__bank_layout(struct hvmem_heap *heap, struct hvmem__bank *b, void *table, int fresh)
+/*
+ * The sets over the table. Level 0 of the large orders comes first, next to what is zeroed, so that
+ * adding a bank touches one stretch of memory and a record for each of its blocks.
+ */
+static void lay_sets(struct hvmem_heap *heap, struct hvmem__bank *b)
 {
-    hvmem_u64 *at = (hvmem_u64 *)table + (sizeof(struct hvmem__table) + 7) / 8;
-    hvmem_u32 k;
+    hvmem_u64 *up = (hvmem_u64 *)(void *)(b->table + 1);
+    hvmem_u64 *low = (hvmem_u64 *)(void *)b->table + front_words(heap, b->base, b->frames);
+    hvmem_u32 k = heap->max_order + 1;
 
-    b->table = (struct hvmem__table *)table;
-    b->record = at;
-    at += b->frames;
-    hvmem__bits_init(&b->head, at, b->frames, fresh);
-    hvmem__bits_flatten(&b->head); /* searched by audit and adoption only */
-    at += hvmem__bits_words(b->frames);
-    for (k = 0; k <= heap->max_order; k++) {
+    while (k-- > 0) {
         hvmem_u64 count = block_count(b->base, b->frames, k);
 
-        hvmem__bits_init(&b->free[k], at, count, fresh);
-        at += hvmem__bits_words(count);
+        hvmem__bits_lay(&b->free[k], low, up, count);
+        low += hvmem__bits_low_words(count);
+        up += hvmem__bits_up_words(count);
     }
+    hvmem__bits_lay(&b->head, low, up, b->frames);
+    hvmem__bits_flatten(&b->head); /* searched by audit and adoption only */
+    b->record = low + hvmem__bits_low_words(b->frames);
+}
+
+void hvmem__bank_layout(struct hvmem_heap *heap, struct hvmem__bank *b, void *table, int fresh)
+{
+    b->table = (struct hvmem__table *)table;
+    lay_sets(heap, b);
     if (!fresh)
         return;
+    memset(table, 0, (hvmem_size)front_words(heap, b->base, b->frames) * 8);
     b->table->magic = HVMEM__TABLE_MAGIC;
     b->table->base = b->base;
     b->table->frames = b->frames;
     b->table->node = b->node;
     b->table->page_shift = heap->page_shift;
     b->table->max_order = heap->max_order;
-    b->table->clean = 0;
     b->table->clock = heap->clock;
     b->table->checksum = hvmem__table_checksum(b->table);
 }
@@ -252,9 +271,15 @@ static struct hvmem__bank *unused_bank(struct hvmem_heap *heap)
 {
     hvmem_u32 i;
 
-    for (i = 0; i < heap->max_banks; i++)
-        if (!heap->bank[i].live && !heap->bank[i].hotplug)
-            return &heap->bank[i];
+    /* Slots are filled in order, so that the search rarely goes on. */
+    for (i = 0; i < heap->max_banks; i++) {
+        struct hvmem__bank *b = &heap->bank[(heap->next_bank + i) % heap->max_banks];
+
+        if (!b->live && !b->hotplug) {
+            heap->next_bank = (hvmem_u32)(b - heap->bank) + 1;
+            return b;
+        }
+    }
     return HVMEM_NULL;
 }
 
@@ -270,13 +295,9 @@ static int overlaps(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames)
     return b->base + b->frames > base;
 }
 
-static hvmem_u32 unused_banks(struct hvmem_heap *heap)
+static hvmem_u32 unused_banks(const struct hvmem_heap *heap)
 {
-    hvmem_u32 i, n = 0;
-
-    for (i = 0; i < heap->max_banks; i++)
-        n += !heap->bank[i].live && !heap->bank[i].hotplug;
-    return n;
+    return heap->max_banks - heap->banks - heap->hotplugs;
 }
 
 /* Pieces and bytes of a whole bank. */
@@ -334,13 +355,20 @@ struct hvmem__bank *hvmem__bank_make(struct hvmem_heap *heap, const struct hvmem
     struct hvmem__bank *b = unused_bank(heap);
 
     HVMEM__ASSERT(&heap->host, b);
-    memset(b, 0, sizeof *b);
+    memset(b, 0, __builtin_offsetof(struct hvmem__bank, head)); /* the sets are laid out later */
     hvmem__store(&b->base, base);
     hvmem__store(&b->frames, frames);
     b->node = bank->node;
     b->group_base = bank->base;
     b->group_frames = bank->frames;
     return b;
+}
+
+/* A range for node look-up only. Admin lock held. */
+static void make_hotplug(struct hvmem_heap *heap, const struct hvmem_bank *bank)
+{
+    hvmem__store(&hvmem__bank_make(heap, bank, bank->base, bank->frames)->hotplug, 1);
+    heap->hotplugs++;
 }
 
 /* Cut a bank that was admitted into pieces, lay them out and link them. Admin lock held. */
@@ -392,7 +420,7 @@ hvmem_status hvmem_bank_add(struct hvmem_heap *heap, const struct hvmem_bank *ba
     nodes = heap->node_mask;
     status = hvmem__bank_admit(heap, bank, table, bytes);
     if (!status && (bank->flags & HVMEM_BANK_HOTPLUG))
-        hvmem__bank_make(heap, bank, bank->base, bank->frames)->hotplug = 1;
+        make_hotplug(heap, bank);
     else if (!status)
         add_pieces(heap, bank, table);
     nodes ^= heap->node_mask;
@@ -430,8 +458,10 @@ static int remove_hotplug(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 fra
         struct hvmem__bank *b = &heap->bank[i];
 
         found = b->hotplug && b->base == base && b->frames == frames;
-        if (found)
+        if (found) {
             hvmem__store(&b->hotplug, 0);
+            heap->hotplugs--;
+        }
     }
     hvmem__unlock_admin(heap, state);
     return found;

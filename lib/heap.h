@@ -92,6 +92,8 @@ struct hvmem_heap {
     hvmem_u64 *online;            /* CPU set, a bit each; admin lock */
 
     struct hvmem_lock admin;
+    hvmem_u32 next_bank;   /* where the search for a free slot starts; admin lock */
+    hvmem_u32 hotplugs;    /* slots of ranges for node look-up only; admin lock */
     hvmem_u32 sequence;    /* odd while the directory changes (bank.h) */
     hvmem_u32 banks;       /* live banks in order_of_banks */
     hvmem_u32 arenas;      /* arenas in use; never shrinks; admin lock */

@@ -7,9 +7,14 @@ static hvmem_u64 words_for(hvmem_u64 bits)
     return (bits + 63) / 64;
 }
 
-hvmem_u64 hvmem__bits_words(hvmem_u64 count)
+hvmem_u64 hvmem__bits_low_words(hvmem_u64 count)
 {
-    hvmem_u64 words = words_for(count), total = words;
+    return words_for(count);
+}
+
+hvmem_u64 hvmem__bits_up_words(hvmem_u64 count)
+{
+    hvmem_u64 words = words_for(count), total = 0;
 
     do {
         words = words_for(words);
@@ -18,24 +23,20 @@ hvmem_u64 hvmem__bits_words(hvmem_u64 count)
     return total;
 }
 
-void hvmem__bits_init(struct hvmem__bits *bits, hvmem_u64 *memory, hvmem_u64 count, int fresh)
+void hvmem__bits_lay(struct hvmem__bits *bits, hvmem_u64 *low, hvmem_u64 *up, hvmem_u64 count)
 {
     hvmem_u64 words = words_for(count);
     hvmem_u32 k = 0;
 
     memset(bits, 0, sizeof *bits);
     bits->count = count;
-    for (;;) {
-        bits->level[k] = memory;
-        if (fresh && k > 0)
-            memset(memory, 0, (hvmem_size)words * sizeof *memory);
-        memory += words;
-        k++;
-        if (words <= 1 && k > 1)
-            break;
+    bits->level[0] = low;
+    do {
         words = words_for(words);
-    }
-    bits->levels = k;
+        bits->level[++k] = up;
+        up += words;
+    } while (words > 1);
+    bits->levels = k + 1;
 }
 
 void hvmem__bits_flatten(struct hvmem__bits *bits)

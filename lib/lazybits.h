@@ -28,14 +28,12 @@ struct hvmem__bits {
     hvmem_u32 reserved;
 };
 
-/* Words of memory a set of `count` numbers needs; count <= 2^36. */
-hvmem_u64 hvmem__bits_words(hvmem_u64 count);
+/* Words of memory a set of `count` numbers needs, count <= 2^36: level 0, and all above it. */
+hvmem_u64 hvmem__bits_low_words(hvmem_u64 count);
+hvmem_u64 hvmem__bits_up_words(hvmem_u64 count);
 
-/*
- * Lay a set out in memory. fresh: empty it (zeroes the upper levels); otherwise its content is
- * taken as it is (adopting a table).
- */
-void hvmem__bits_init(struct hvmem__bits *bits, hvmem_u64 *memory, hvmem_u64 count, int fresh);
+/* Lay a set out in memory. It is empty if the words above level 0 are 0; low may hold anything. */
+void hvmem__bits_lay(struct hvmem__bits *bits, hvmem_u64 *low, hvmem_u64 *up, hvmem_u64 count);
 
 /*
  * Keep two levels of a set: changes cost less, a search walks over the words of level 1.

@@ -20,13 +20,29 @@ struct set {
     uint32_t nonempty;
 };
 
+static inline uint64_t set_words(uint64_t count)
+{
+    return hvmem__bits_low_words(count) + hvmem__bits_up_words(count);
+}
+
+/* An empty set of numbers at `words`; the first word after it. */
+static inline hvmem_u64 *set_lay(struct hvmem__bits *bits, hvmem_u64 *words, uint64_t count)
+{
+    hvmem_u64 *up = words + hvmem__bits_low_words(count), *end = words + set_words(count);
+
+    hvmem__bits_lay(bits, words, up, count);
+    for (; up < end; up++)
+        *up = 0;
+    return end;
+}
+
 static inline size_t set_bytes(uint64_t frames)
 {
-    uint64_t words = frames + hvmem__bits_words(frames);
+    uint64_t words = frames + set_words(frames);
     unsigned order;
 
     for (order = 0; order <= CAND_MAX_ORDER; order++)
-        words += hvmem__bits_words((frames >> order) + 1);
+        words += set_words((frames >> order) + 1);
     return (size_t)(words * sizeof(uint64_t));
 }
 
@@ -37,11 +53,9 @@ static inline void set_init(struct set *set, void *memory, uint64_t frames)
 
     set->record = memory;
     words += frames;
-    hvmem__bits_init(&set->used, words, frames, 1);
-    words += hvmem__bits_words(frames);
+    words = set_lay(&set->used, words, frames);
     for (order = 0; order <= CAND_MAX_ORDER; order++) {
-        hvmem__bits_init(&set->free[order], words, (frames >> order) + 1, 1);
-        words += hvmem__bits_words((frames >> order) + 1);
+        words = set_lay(&set->free[order], words, (frames >> order) + 1);
         set->blocks[order] = 0;
     }
     set->nonempty = 0;
