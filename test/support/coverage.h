@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Notes which instructions a test has judged, for test/metal/coverage. */
+/* Notes which instructions a test has judged, for test/gates/coverage. */
 #ifndef TEST_COVERAGE_H
 #define TEST_COVERAGE_H
 
