@@ -2,6 +2,7 @@
 /* adopt.c: quiescing a heap, taking over its tables in place, and quarantine. */
 #include "audit.h"
 #include "claim.h"
+#include "clock.h"
 #include "domain.h"
 #include "free.h"
 #include "pcpu.h"
@@ -18,7 +19,7 @@
 /* Write what the bank counts into its table and mark it clean. Arena lock held. */
 static void mark_clean(const struct hvmem_heap *heap, struct hvmem__bank *b)
 {
-    b->table->clock = heap->clock;
+    b->table->clock = heap->clock.now;
     b->table->reserved_frames = b->reserved_frames;
     b->table->offline_frames = b->offline_frames;
     b->table->quarantine_frames = b->quarantine_frames;
@@ -80,8 +81,8 @@ static hvmem_status adopt_pieces(struct hvmem_heap *heap, const struct hvmem_ban
             struct hvmem__bank *b = hvmem__bank_make(heap, bank, at, frames);
 
             hvmem__bank_layout(heap, b, memory, 0);
-            if (heap->clock <= b->table->clock)
-                heap->clock = b->table->clock + 1;
+            if (heap->clock.now <= b->table->clock)
+                heap->clock.now = b->table->clock + 1;
             hvmem__bank_link(heap, b);
         }
         memory += hvmem__piece_bytes(heap, at, frames);
@@ -345,6 +346,7 @@ hvmem_status hvmem_quarantine_release(struct hvmem_heap *heap, hvmem_mfn mfn)
     hvmem_status status = heap ? hvmem__block_at(heap, mfn, &block) : HVMEM_E_ARG;
     struct hvmem__arena *arena;
     struct hvmem__bank *b;
+    hvmem__record record;
     hvmem_u64 state;
 
     if (!status && block.state != HVMEM_BLOCK_QUARANTINE)
@@ -357,7 +359,9 @@ hvmem_status hvmem_quarantine_release(struct hvmem_heap *heap, hvmem_mfn mfn)
     if (hvmem__is_head(b, block.mfn) &&
         hvmem__rec_state(hvmem__load(hvmem__record_at(b, block.mfn))) == HVMEM_BLOCK_QUARANTINE) {
         b->quarantine_frames -= (hvmem_u64)1 << block.order;
-        hvmem__return_block(heap, arena, b, block.mfn, hvmem__load(hvmem__record_at(b, block.mfn)));
+        record = hvmem__load(hvmem__record_at(b, block.mfn));
+        hvmem__return_block(heap, arena, b, block.mfn,
+                            hvmem__rec_with_stamp(record, hvmem__stamp_now(heap)));
     } else {
         status = HVMEM_E_ARG;
     }

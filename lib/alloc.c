@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* alloc.c: hvmem_alloc() and its kin: from a request to a block whose debts are paid. */
 #include "claim.h"
+#include "clock.h"
 #include "domain.h"
+#include "flush.h"
 #include "free.h"
 #include "pcpu.h"
 #include "run.h"
@@ -214,14 +216,14 @@ static hvmem_status from_arenas(struct hvmem_heap *heap, struct ask *ask, hvmem_
 static hvmem_status take_any(struct hvmem_heap *heap, struct ask *ask, hvmem_mfn *mfn,
                              hvmem_u32 *owed)
 {
-    hvmem_u32 late = HVMEM_OWES_TLB & ~hvmem__deferred_by(ask->req->flags);
+    hvmem_u32 late = HVMEM__OWES_FLUSH & ~hvmem__deferred_by(ask->req->flags);
     struct hvmem__window *window = ask->want.window;
     hvmem_status status = from_cache(heap, ask, mfn, owed);
 
     if (!status)
         return status;
     if (ask->req->flags & HVMEM_REQ_NOFLUSH && late) {
-        ask->window.avoid = HVMEM_OWES_TLB;
+        ask->window.avoid = HVMEM__OWES_FLUSH;
         ask->want.window = &ask->window;
         status = from_arenas(heap, ask, mfn, owed);
         ask->window.avoid = 0;
@@ -277,8 +279,8 @@ static hvmem_status settle(struct hvmem_heap *heap, const struct ask *ask, const
     hvmem_status status = HVMEM_OK;
     hvmem_mfn at;
 
-    if (due & HVMEM_OWES_TLB && ask->req->flags & HVMEM_REQ_NOFLUSH &&
-        hvmem__owes(heap, got->mfn, ask->frames, HVMEM_OWES_TLB))
+    if (due & HVMEM__OWES_FLUSH && ask->req->flags & HVMEM_REQ_NOFLUSH &&
+        hvmem__owes(heap, got->mfn, ask->frames, HVMEM__OWES_FLUSH))
         status = HVMEM_E_WOULD_FLUSH;
     if (!status && due)
         status = HVMEM_TEST_POINT("settle")
@@ -416,7 +418,10 @@ static hvmem_status alloc_group(struct hvmem_heap *heap, const struct hvmem_requ
     hvmem_status status = HVMEM_OK, flushed = HVMEM_OK, one;
     hvmem_u32 due = 0, taken = 0, i;
     struct got each[BULK];
+    hvmem_u64 newest = 0;
     struct ask ask;
+    hvmem_mfn at;
+    int owes = 0;
 
     while (taken < n && !status) {
         prepare(heap, request, &ask);
@@ -424,8 +429,12 @@ static hvmem_status alloc_group(struct hvmem_heap *heap, const struct hvmem_requ
         if (!status)
             due |= due_now(&ask, each[taken++].owed);
     }
-    if (due & HVMEM_OWES_TLB && !(request->flags & HVMEM_REQ_NOFLUSH))
-        flushed = hvmem__flush_all(heap);
+    if (due & HVMEM__OWES_FLUSH && !(request->flags & HVMEM_REQ_NOFLUSH)) {
+        for (i = 0; i < taken && !flushed; i++)
+            flushed = hvmem__newest_stamp(heap, each[i].mfn, ask.frames, &at, &owes, &newest);
+        if (!flushed && owes)
+            flushed = hvmem__flush_for(heap, newest);
+    }
     for (i = 0, *got = 0; i < taken; i++) {
         one = flushed;
         if (one)

@@ -64,7 +64,7 @@ static hvmem__record merge_record(struct hvmem_heap *heap, struct hvmem__bank *r
     hvmem_u32 left_dirt = hvmem__rec_dirt(left), right_dirt = hvmem__rec_dirt(right);
     hvmem_u32 owed = (hvmem__rec_owed(left) | hvmem__rec_owed(right)) & ~HVMEM_OWES_SCRUB;
     hvmem__record whole = hvmem__rec_make(hvmem__rec_order(left) + 1, HVMEM_BLOCK_FREE, 0);
-    hvmem_u32 stamp = hvmem__stamp_newer(heap->clock, left, right);
+    hvmem_u32 stamp = hvmem__stamp_newer(hvmem__load(&heap->clock.now), left, right);
 
     whole = hvmem__rec_with_stamp(hvmem__rec_with_owed(whole, owed), stamp);
     if (left_dirt == right_dirt && left_dirt != HVMEM__DIRT_MIXED)

@@ -133,7 +133,7 @@ int hvmem__try_seize(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn m
     return done;
 }
 
-hvmem__record hvmem__in_transit(const struct hvmem_heap *heap, hvmem__record from, hvmem_u32 owed)
+hvmem__record hvmem__in_transit(struct hvmem_heap *heap, hvmem__record from, hvmem_u32 owed)
 {
     hvmem_u32 dirt = hvmem__rec_dirt(from);
     hvmem__record to = hvmem__rec_with_state(from, HVMEM_BLOCK_CACHED);
@@ -146,8 +146,8 @@ hvmem__record hvmem__in_transit(const struct hvmem_heap *heap, hvmem__record fro
     to = hvmem__rec_with_owner(to, 0);
     to = hvmem__rec_with_owed(to, hvmem__rec_owed(to) | owed);
     to = hvmem__rec_with_dirt(to, dirt);
-    if (owed & HVMEM_OWES_TLB)
-        to = hvmem__rec_with_stamp(to, hvmem__stamp_encode(hvmem__load(&heap->clock)));
+    if (owed & HVMEM__OWES_FLUSH)
+        to = hvmem__rec_with_stamp(to, hvmem__stamp_now(heap));
     return to;
 }
 

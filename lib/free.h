@@ -43,7 +43,7 @@ hvmem_status hvmem__free_block(struct hvmem_heap *heap, struct hvmem__bank *b, h
                                hvmem__record from, hvmem_u32 owed);
 
 /* Record of a block on its way from its owner to the free sets, debts of the owner added. */
-hvmem__record hvmem__in_transit(const struct hvmem_heap *heap, hvmem__record from, hvmem_u32 owed);
+hvmem__record hvmem__in_transit(struct hvmem_heap *heap, hvmem__record from, hvmem_u32 owed);
 
 /* Tell the host if free memory crossed a watermark. No lock held. */
 void hvmem__watch(struct hvmem_heap *heap);

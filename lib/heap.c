@@ -3,6 +3,8 @@
 #include "heap.h"
 
 #include "bank.h"
+#include "clock.h"
+#include "flush.h"
 #include "offline.h"
 #include "pcpu.h"
 
@@ -50,8 +52,8 @@ static hvmem_status check_config(const struct hvmem_config *config)
         return HVMEM_E_ARG;
     if (config->size != sizeof *config)
         return HVMEM_E_VERSION;
-    if ((config->flags & ~HVMEM_CONFIG_NO_CPU_CACHE) || config->lock_regime > HVMEM_LOCK_IRQSAVE ||
-        (config->owed_on_free & ~HVMEM_OWES_ANY) ||
+    if ((config->flags & ~(HVMEM_CONFIG_NO_CPU_CACHE | HVMEM_CONFIG_NO_CLOCK)) ||
+        config->lock_regime > HVMEM_LOCK_IRQSAVE || (config->owed_on_free & ~HVMEM_OWES_ANY) ||
         (config->page_shift != 12 && config->page_shift != 14 && config->page_shift != 16))
         return HVMEM_E_ARG;
     if (config->host && config->host->size < 2 * sizeof(hvmem_u32))
@@ -84,6 +86,7 @@ static void *cut(struct cutter *cutter, hvmem_u64 count, hvmem_size each)
 /* The parts of a heap's memory. Apart from the heap, which is far too large for anybody's stack. */
 struct parts {
     struct hvmem__pcpu *pcpu;
+    struct hvmem__cpu_time *times;
     struct hvmem__bank *bank;
     struct hvmem__arena *arena;
     struct hvmem_domain **domain;
@@ -100,6 +103,7 @@ struct parts {
 static void layout(struct cutter *cutter, const struct hvmem_config *config, struct parts *p)
 {
     p->pcpu = cut(cutter, config->max_cpus, sizeof *p->pcpu);
+    p->times = cut(cutter, config->max_cpus, sizeof *p->times);
     p->bank = cut(cutter, config->max_banks, sizeof *p->bank);
     p->arena = cut(cutter, config->max_banks, sizeof *p->arena);
     p->domain = cut(cutter, config->max_domains + 1u, sizeof *p->domain);
@@ -115,6 +119,7 @@ static void layout(struct cutter *cutter, const struct hvmem_config *config, str
 static void attach(struct hvmem_heap *heap, const struct parts *p)
 {
     heap->pcpu = p->pcpu;
+    heap->clock.cpu = p->times;
     heap->bank = p->bank;
     heap->arena = p->arena;
     heap->domain = p->domain;
@@ -158,7 +163,7 @@ static void configure(struct hvmem_heap *heap, const struct hvmem_config *config
     heap->low_frames = config->low_frames;
     heap->low_hysteresis = config->low_hysteresis;
     heap->distance_nodes = config->distance_nodes;
-    heap->clock = 1;
+    hvmem__clock_init(heap, config->flags);
     if (config->distance)
         memcpy(heap->distance, config->distance,
                (hvmem_size)config->distance_nodes * config->distance_nodes);
@@ -217,6 +222,7 @@ hvmem_status hvmem_smp_enable(struct hvmem_heap *heap)
         return hvmem__refuse(heap, HVMEM_E_CPU, 0, HVMEM_ORDER_ANY, cpu);
     hvmem__pcpu_drain_all(heap);
     hvmem__pcpu_smp(heap);
+    hvmem__clock_smp(heap, cpu);
     heap->online[0] = 0;
     heap->online[cpu / 64] |= (hvmem_u64)1 << (cpu % 64);
     heap->host.smp = 1;
@@ -229,18 +235,42 @@ static int set_online(struct hvmem_heap *heap, hvmem_cpu cpu, int online)
     hvmem_u64 bit = (hvmem_u64)1 << (cpu % 64), state = hvmem__lock_admin(heap), old;
 
     old = heap->online[cpu / 64];
-    hvmem__store(&heap->online[cpu / 64], online ? old | bit : old & ~bit);
+    hvmem__store_release(&heap->online[cpu / 64], online ? old | bit : old & ~bit);
     hvmem__unlock_admin(heap, state);
     return (old & bit ? 1 : 0) != online;
 }
 
+/*
+ * A CPU is about to join: it flushes, unless it is called for by another and so promised to hold no
+ * translation, and its time says so before it is seen in the set.
+ */
+static hvmem_status join(struct hvmem_heap *heap, hvmem_cpu cpu)
+{
+    hvmem_u64 time = hvmem__clock_tick(heap);
+    hvmem_status status = HVMEM_OK;
+
+    if (heap->backend && hvmem__clock_cpu(heap) == cpu)
+        status = hvmem__flush_local(heap);
+    /* A back-end that cannot flush: no frame that owes a flush is ever handed over. */
+    if (status == HVMEM_E_UNSUPPORTED || status == HVMEM_E_LEVEL)
+        return HVMEM_OK;
+    if (!status && heap->clock.mode == HVMEM__CLOCK_PER_CPU)
+        hvmem__clock_publish(heap, cpu, time);
+    return status ? HVMEM_E_HOST : HVMEM_OK;
+}
+
 hvmem_status hvmem_cpu_online(struct hvmem_heap *heap, hvmem_cpu cpu)
 {
+    hvmem_status status = HVMEM_E_CPU;
+
     if (!heap)
         return HVMEM_E_ARG;
-    if (cpu >= heap->max_cpus || !set_online(heap, cpu, 1))
-        return hvmem__refuse(heap, HVMEM_E_CPU, 0, HVMEM_ORDER_ANY, cpu);
-    return HVMEM_OK;
+    if (cpu < heap->max_cpus && !(hvmem__load(&heap->online[cpu / 64]) >> (cpu % 64) & 1)) {
+        status = join(heap, cpu);
+        if (!status && !set_online(heap, cpu, 1))
+            status = HVMEM_E_CPU;
+    }
+    return status ? hvmem__refuse(heap, status, 0, HVMEM_ORDER_ANY, cpu) : HVMEM_OK;
 }
 
 hvmem_status hvmem_cpu_offline(struct hvmem_heap *heap, hvmem_cpu cpu)

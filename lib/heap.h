@@ -72,6 +72,16 @@ struct hvmem__node {
 };
 
 struct hvmem__pcpu;
+struct hvmem__cpu_time;
+
+/* The flush clock (clock.h). Atomic. */
+struct hvmem__clock {
+    hvmem_u64 now;
+    hvmem_u64 stamped;           /* a clock value that frames were stamped with lately */
+    hvmem_u64 floor;             /* frames stamped below owe no flush */
+    struct hvmem__cpu_time *cpu; /* [max_cpus] */
+    hvmem_u32 mode;              /* HVMEM__CLOCK_*; constant after init */
+} __attribute__((aligned(HVMEM_LINE)));
 
 struct hvmem_heap {
     /* Constant after init. */
@@ -110,9 +120,10 @@ struct hvmem_heap {
     hvmem_u64 spare;         /* free frames not claimed; claim lock */
     hvmem_u64 claimed;       /* all outstanding claims; claim lock */
 
-    hvmem_u64 clock;   /* flush clock */
-    hvmem_u64 refused; /* atomic */
-    hvmem_u64 flushes; /* atomic */
+    struct hvmem__clock clock;
+    hvmem_u64 refused;    /* atomic */
+    hvmem_u64 flushes;    /* atomic */
+    hvmem_u64 flush_cpus; /* atomic */
 
     struct hvmem__node node[HVMEM_NODE_LIMIT];
 };

@@ -114,6 +114,7 @@ hvmem_status hvmem_stats(struct hvmem_heap *heap, hvmem_node node, hvmem_size si
     stats->allocated = stats->frames - stats->free - used;
     stats->refused = hvmem__load(&heap->refused);
     stats->flushes = hvmem__load(&heap->flushes);
+    stats->flush_cpus = hvmem__load(&heap->flush_cpus);
     return HVMEM_OK;
 }
 

@@ -4,12 +4,13 @@
 
 #include "arena.h"
 #include "backendcall.h"
+#include "clock.h"
 #include "domain.h"
+#include "flush.h"
 #include "free.h"
 #include "pcpu.h"
 
 #define OWES_HOST (HVMEM_OWES_HOST0 | HVMEM_OWES_HOST1 | HVMEM_OWES_HOST2)
-#define OWES_TLB  (HVMEM_OWES_TLB | HVMEM_OWES_FOREIGN)
 /* Frames mapped at a time: 2 MiB of 4 KiB frames. */
 #define MAP_ORDER 9u
 
@@ -37,62 +38,12 @@ int hvmem__can_pay(const struct hvmem_heap *heap, hvmem_u32 owed)
     owed &= ~void_debts(heap);
     if (owed && !heap->backend)
         return 0;
-    if ((owed & OWES_TLB) && heap->max_cpus > 1 && !(caps & HVMEM_CAP_BROADCAST) &&
+    if ((owed & HVMEM__OWES_FLUSH) && heap->max_cpus > 1 && !(caps & HVMEM_CAP_BROADCAST) &&
         !heap->host.ops.call_cpus)
         return 0;
     if ((owed & (HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE)) && !heap->host.ops.frame_map)
         return 0;
     return !(owed & OWES_HOST) || heap->host.ops.settle;
-}
-
-/* ---- TLB ------------------------------------------------------------------------------------ */
-
-/* The request of a whole flush in a scope. */
-static struct hvmem_tlb_flush whole(hvmem_u32 scope)
-{
-    struct hvmem_tlb_flush flush;
-
-    memset(&flush, 0, sizeof flush);
-    flush.size = sizeof flush;
-    flush.what = HVMEM_FLUSH_ALL;
-    flush.scope = (hvmem_u16)scope;
-    return flush;
-}
-
-struct remote_flush {
-    struct hvmem_heap *heap;
-    hvmem_u32 failed; /* atomic */
-};
-
-static HVMEM_CALLBACK void flush_here(void *arg)
-{
-    struct remote_flush *remote = arg;
-    struct hvmem_tlb_flush flush = whole(HVMEM_SCOPE_LOCAL);
-
-    if (hvmem__backend_tlb_flush(remote->heap->backend, &flush))
-        hvmem__store(&remote->failed, 1);
-}
-
-hvmem_status hvmem__flush_all(struct hvmem_heap *heap)
-{
-    struct remote_flush remote;
-    struct hvmem_tlb_flush flush;
-    struct hvmem_cpuset online;
-    hvmem_status status;
-
-    if (!hvmem__can_pay(heap, HVMEM_OWES_TLB))
-        return HVMEM_E_UNSUPPORTED;
-    hvmem__count(heap, &heap->flushes, 1);
-    flush = whole(features(heap) & HVMEM_CAP_BROADCAST ? HVMEM_SCOPE_INNER : HVMEM_SCOPE_LOCAL);
-    if (!heap->host.smp || flush.scope == HVMEM_SCOPE_INNER || heap->max_cpus == 1)
-        return hvmem__backend_tlb_flush(heap->backend, &flush) ? HVMEM_E_HOST : HVMEM_OK;
-    remote.heap = heap;
-    remote.failed = 0;
-    online.words = heap->online;
-    online.cpus = heap->max_cpus;
-    online.reserved = 0;
-    status = heap->host.ops.call_cpus(heap->host.ctx, &online, flush_here, &remote);
-    return status || hvmem__load(&remote.failed) ? HVMEM_E_HOST : HVMEM_OK;
 }
 
 /* ---- contents ------------------------------------------------------------------------------- */
@@ -153,20 +104,18 @@ static hvmem_status pay_parts(struct hvmem_heap *heap, struct hvmem__bank *b, hv
 }
 
 /*
- * Pay for a block that the caller holds, record as given. flushed: the TLB part was paid already.
- * On an error nothing may be considered paid.
+ * Pay for a block that the caller holds, record as given, and whose flush was paid already. On an
+ * error nothing may be considered paid.
  */
 static hvmem_status pay(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
-                        hvmem__record record, hvmem_u32 owed, int flushed)
+                        hvmem__record record, hvmem_u32 owed)
 {
     hvmem_status status = HVMEM_OK;
 
     owed &= ~void_debts(heap);
     if (!hvmem__can_pay(heap, owed))
         return HVMEM_E_UNSUPPORTED;
-    if ((owed & OWES_TLB) && !flushed)
-        status = hvmem__flush_all(heap);
-    if (!status && (owed & OWES_HOST) &&
+    if ((owed & OWES_HOST) &&
         heap->host.ops.settle(heap->host.ctx, mfn, hvmem__rec_order(record), owed & OWES_HOST))
         status = HVMEM_E_HOST;
     if (!status)
@@ -183,7 +132,7 @@ static hvmem_u32 kind(hvmem_u32 i)
 {
     switch (i) {
     case 0:
-        return OWES_TLB;
+        return HVMEM__OWES_FLUSH;
     case 1:
         return OWES_HOST;
     case 2:
@@ -221,7 +170,7 @@ hvmem_u32 hvmem__deferred_by(hvmem_u32 flags)
     hvmem_u32 owed = 0;
 
     if (flags & HVMEM_REQ_DEFER_TLB)
-        owed |= OWES_TLB;
+        owed |= HVMEM__OWES_FLUSH;
     if (flags & HVMEM_REQ_DEFER_ICACHE)
         owed |= HVMEM_OWES_ICACHE;
     if (flags & HVMEM_REQ_DEFER_DCACHE)
@@ -237,7 +186,7 @@ hvmem_u32 hvmem__deferred_by(hvmem_u32 flags)
 
 /* Pay `owed` for the block at mfn and take the debts off its record. */
 static hvmem_status settle_block(struct hvmem_heap *heap, const struct hvmem_block *block,
-                                 hvmem_u32 owed, int flushed)
+                                 hvmem_u32 owed)
 {
     hvmem_u32 due = block->owed & owed, tries;
     struct hvmem__bank *b;
@@ -246,7 +195,7 @@ static hvmem_status settle_block(struct hvmem_heap *heap, const struct hvmem_blo
     if (!due)
         return HVMEM_OK;
     b = hvmem__bank_of(heap, block->mfn);
-    status = pay(heap, b, block->mfn, hvmem__load(hvmem__record_at(b, block->mfn)), due, flushed);
+    status = pay(heap, b, block->mfn, hvmem__load(hvmem__record_at(b, block->mfn)), due);
     for (tries = 0; !status && tries < HVMEM__SEIZE_TRIES; tries++) {
         hvmem__record r = hvmem__load(hvmem__record_at(b, block->mfn)), to;
 
@@ -280,27 +229,47 @@ static hvmem_status block_to_settle(struct hvmem_heap *heap, hvmem_mfn mfn, hvme
     return status;
 }
 
-hvmem_status hvmem__settle_range(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count,
-                                 hvmem_u32 owed, int flushed, hvmem_mfn *at)
+hvmem_status hvmem__newest_stamp(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count,
+                                 hvmem_mfn *at, int *due, hvmem_u64 *newest)
 {
     hvmem_mfn end = mfn + count;
-    hvmem_status status = HVMEM_OK;
     struct hvmem_block block;
-    hvmem_u32 due = 0;
+    hvmem_status status;
+    hvmem_u64 stamp;
 
-    owed = hvmem__with_earlier(owed);
     for (*at = mfn; *at < end; *at = block.mfn + ((hvmem_u64)1 << block.order)) {
         status = block_to_settle(heap, *at, end, &block);
         if (status)
             return status;
-        due |= block.owed & owed;
+        if (!(block.owed & HVMEM__OWES_FLUSH))
+            continue;
+        stamp = hvmem__stamp_time(
+            heap, hvmem__load_acquire(hvmem__record_at(hvmem__bank_of(heap, *at), *at)));
+        *newest = stamp > *newest ? stamp : *newest;
+        *due = 1;
     }
-    if (due & OWES_TLB && !flushed)
-        status = hvmem__flush_all(heap);
+    return HVMEM_OK;
+}
+
+hvmem_status hvmem__settle_range(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count,
+                                 hvmem_u32 owed, int flushed, hvmem_mfn *at)
+{
+    hvmem_mfn end = mfn + count;
+    struct hvmem_block block;
+    hvmem_status status;
+    hvmem_u64 newest = 0;
+    int due = 0;
+
+    owed = hvmem__with_earlier(owed);
+    status = hvmem__newest_stamp(heap, mfn, count, at, &due, &newest);
+    if (status)
+        return status;
+    if (due && (owed & HVMEM__OWES_FLUSH) && !flushed)
+        status = hvmem__flush_for(heap, newest);
     for (*at = mfn; *at < end && !status; *at = block.mfn + ((hvmem_u64)1 << block.order)) {
         status = block_to_settle(heap, *at, end, &block);
         if (!status)
-            status = settle_block(heap, &block, owed, 1);
+            status = settle_block(heap, &block, owed);
         if (status)
             break;
     }

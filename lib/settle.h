@@ -11,8 +11,12 @@
 /* Whether host and back-end can pay all of these debts. */
 int hvmem__can_pay(const struct hvmem_heap *heap, hvmem_u32 owed);
 
-/* One whole flush on every online CPU. E_UNSUPPORTED, E_HOST. */
-hvmem_status hvmem__flush_all(struct hvmem_heap *heap);
+/*
+ * Raise *newest to the newest stamp in the allocated (or reserved) blocks that make up [mfn, mfn + count)
+ * and owe a flush; *due is set to 1 if one does. *at is the frame where it stopped.
+ */
+hvmem_status hvmem__newest_stamp(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count,
+                                 hvmem_mfn *at, int *due, hvmem_u64 *newest);
 
 /* `asked` and every debt that must be paid before it. */
 hvmem_u32 hvmem__with_earlier(hvmem_u32 asked);
@@ -22,7 +26,7 @@ hvmem_u32 hvmem__payable(hvmem_u32 owed, hvmem_u32 deferred);
 
 /*
  * Pay `owed`, and what must come before it, for the allocated (or reserved) blocks that make up
- * [mfn, mfn + count): at most one whole flush, none if `flushed`. Their domain must have counted
+ * [mfn, mfn + count): at most one filtered flush, none if `flushed`. Their domain must have counted
  * them as deferred (domain.h); what owes nothing any more is taken off. *at is the frame where it
  * stopped.
  */

@@ -29,6 +29,7 @@ struct hvmem_domain;
 #define HVMEM_OWES_ANY     0xffu
 
 #define HVMEM_CONFIG_NO_CPU_CACHE 1u /* no per-CPU caches: every call goes to the node heaps */
+#define HVMEM_CONFIG_NO_CLOCK     2u /* no times of flushes: what is owed is flushed everywhere */
 
 struct hvmem_config {
     hvmem_u32 size;        /* sizeof(struct hvmem_config) */
@@ -83,9 +84,13 @@ HVMEM_API hvmem_status hvmem_heap_init(void *memory, hvmem_size bytes,
 HVMEM_API hvmem_status hvmem_smp_enable(struct hvmem_heap *heap);
 
 /*
- * A CPU joins (before its first call) or leaves (after its last): leaving drains its cache. In a
- * heap fresh from init only the CPU that called init is online.
- * Errors: HVMEM_E_CPU (number out of range, already in that state).
+ * A CPU joins (before its first call) or leaves (after its last call, and after its last access to
+ * memory outside the host's permanent mappings): leaving drains its cache. A CPU that calls online
+ * for itself flushes all its translations before it is counted; called for another CPU, that one
+ * comes out of reset or has flushed everything since it left. In a heap fresh from init only the CPU
+ * that called init is online.
+ * Errors: HVMEM_E_CPU (number out of range, already in that state), HVMEM_E_HOST (online: the flush
+ * failed).
  */
 HVMEM_API hvmem_status hvmem_cpu_online(struct hvmem_heap *heap, hvmem_cpu cpu);
 HVMEM_API hvmem_status hvmem_cpu_offline(struct hvmem_heap *heap, hvmem_cpu cpu);

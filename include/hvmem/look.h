@@ -42,9 +42,10 @@ struct hvmem_stats {
     hvmem_u64 reserved;
     hvmem_u64 offline;
     hvmem_u64 quarantined;
-    hvmem_u64 claimed; /* outstanding claims */
-    hvmem_u64 refused; /* calls refused for a mistake of the caller */
-    hvmem_u64 flushes; /* whole flushes made because an allocation had to settle */
+    hvmem_u64 claimed;    /* outstanding claims */
+    hvmem_u64 refused;    /* calls refused for a mistake of the caller */
+    hvmem_u64 flushes;    /* whole flushes made because frames had to settle */
+    hvmem_u64 flush_cpus; /* CPUs asked in them; hardware that broadcasts asks none */
     hvmem_u64 free_blocks[HVMEM_ORDER_LIMIT + 1]; /* by order, caches excluded */
 };
 
