@@ -30,7 +30,7 @@ struct hvmem_vcpus_config {
  * called without library locks, on the entering CPU, and may post again, itself included.
  */
 struct hvmem_vcpu_work {
-    HVMEM_CALLBACK void (*run)(void *arg, struct hvmem_vcpu *vcpu, hvmem_cpu cpu);
+    void (*run)(void *arg, struct hvmem_vcpu *vcpu, hvmem_cpu cpu);
     void *arg;
     struct hvmem_vcpu_work *next; /* the library's, as all below */
     hvmem_u32 state;
