@@ -322,18 +322,46 @@ int hvmem__pcpu_any(const struct hvmem_heap *heap)
     return 0;
 }
 
+/* Give the last few blocks of a list back. Inside the section. */
+static void shed_last(struct hvmem_heap *heap, const hvmem_mfn *blocks, hvmem_u32 *count)
+{
+    hvmem_u32 some = *count < DRAIN_STEPS ? *count : DRAIN_STEPS;
+
+    give_back(heap, blocks + (*count - some), some);
+    hvmem__store(count, *count - some);
+}
+
+/* A few blocks of a cache, so that the gate is not held for long. Whether more are left. */
+static int drain_some(struct hvmem_heap *heap, struct hvmem__pcpu *pc)
+{
+    if (pc->out_count)
+        shed_last(heap, pc->out, &pc->out_count);
+    else if (pc->mag[0].count)
+        shed_last(heap, pc->mag[0].slot, &pc->mag[0].count);
+    else
+        shed_last(heap, pc->mag[1].slot, &pc->mag[1].count);
+    return holds_any(pc);
+}
+
+/* Let others, the cache's own CPU among them, through the gate; `closed` stays raised. */
+static void breathe(struct hvmem_heap *heap, struct hvmem__section *s)
+{
+    if (s->gated == HVMEM__GATED_NOBODY)
+        return;
+    hvmem__unlock(&heap->host, &s->pc->gate, HVMEM__RANK_CACHE, s->lock_state);
+    s->lock_state = hvmem__lock(&heap->host, &s->pc->gate, HVMEM__RANK_CACHE);
+}
+
 void hvmem__pcpu_drain(struct hvmem_heap *heap, hvmem_cpu cpu)
 {
     struct hvmem__pcpu *pc = &heap->pcpu[cpu];
     struct hvmem__section s;
-    hvmem_u32 i;
 
     if (!holds_any(pc))
         return;
     hvmem__section_enter_other(heap, &s, cpu);
-    flush_out(heap, pc);
-    for (i = 0; i < HVMEM__MAGS; i++)
-        shed(heap, &pc->mag[i], pc->mag[i].count);
+    while (drain_some(heap, pc))
+        breathe(heap, &s);
     hvmem__section_leave(heap, &s);
 }
 
