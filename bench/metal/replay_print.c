@@ -86,8 +86,8 @@ static void print_name(const struct replay_run *run)
                  run->debts ? "-debts" : "", machine);
     if (subject_level()[0] != 'x')
         metal_printf(" %s", subject_level());
-    metal_printf("%s%s\",\n", run->debts ? ", debts settled" : ", flushes",
-                 emulator != NULL ? ", under emulation" : "");
+    metal_printf("%s%s\", \"emulated\": %s,\n", run->debts ? ", debts settled" : ", flushes",
+                 emulator != NULL ? ", under emulation" : "", emulator != NULL ? "true" : "false");
 }
 
 void replay_print(const struct replay_run *run)
