@@ -371,41 +371,66 @@ static HVMEM_NOINLINE hvmem_status alloc_plain(struct hvmem_heap *heap, hvmem_or
     return HVMEM_OK;
 }
 
-/* From this CPU's cache without a locked instruction, if a debt-free block is there. */
-static inline int alloc_fast(struct hvmem_heap *heap, hvmem_order order, hvmem_mfn *mfn)
+/* The top of a magazine, if it owes nothing and lies in the bank met last. Inside the section. */
+HVMEM_INLINE int pop(struct hvmem__pcpu *pc, struct hvmem__mag *mag, hvmem_mfn *mfn)
+{
+    hvmem_mfn taken;
+    hvmem_u64 offset;
+
+    if (hvmem__unlikely(!mag->count))
+        return 0;
+    taken = mag->slot[mag->count - 1];
+    offset = taken - pc->fast.base;
+    if (hvmem__unlikely(offset >= pc->fast.frames) ||
+        hvmem__unlikely(hvmem__load(&pc->fast.record[offset]) != mag->cached))
+        return 0;
+    hvmem__store(&pc->fast.record[offset], mag->given);
+    hvmem__store(&mag->count, mag->count - 1);
+    *mfn = taken;
+    return 1;
+}
+
+/* The CPU's cache has nothing to hand out at once, or caches are off. */
+static HVMEM_NOINLINE hvmem_status alloc_refill(struct hvmem_heap *heap, hvmem_order order,
+                                                hvmem_mfn *mfn)
+{
+    return hvmem__cacheable(heap, order) ? alloc_slow(heap, order, mfn)
+                                         : alloc_plain(heap, order, mfn);
+}
+
+/* From this CPU's cache without a locked instruction. */
+HVMEM_INLINE hvmem_status alloc_fast(struct hvmem_heap *heap, hvmem_order order, hvmem_mfn *mfn)
 {
     hvmem_u64 pin;
     struct hvmem__pcpu *pc = hvmem__pcpu_own(heap, &pin);
-    struct hvmem__mag *mag = hvmem__mag_of(pc, order);
     int done = 0;
 
-    if (hvmem__section_begin(pc) && hvmem__likely(mag->count)) {
-        hvmem_mfn taken = mag->slot[mag->count - 1];
-        hvmem_u64 offset = taken - pc->hint.base;
+    if (hvmem__section_begin(pc)) {
+        hvmem_mfn hot = order ? HVMEM_FAST_NONE : hvmem_fast_take(&pc->fast);
 
-        if (hvmem__likely(offset < pc->hint.frames) &&
-            hvmem__likely(hvmem__load(&pc->hint.record[offset]) == mag->cached)) {
-            hvmem__store(&pc->hint.record[offset], mag->given);
-            hvmem__store(&mag->count, mag->count - 1);
-            *mfn = taken;
-            done = 1;
-        }
+        done = 1;
+        if (hot != HVMEM_FAST_NONE)
+            *mfn = hot;
+        else
+            done = pop(pc, hvmem__mag_of(pc, order), mfn);
     }
     hvmem__section_end(pc);
     hvmem__unpin(&heap->host, pin);
-    return done;
+    return hvmem__likely(done) ? HVMEM_OK : alloc_refill(heap, order, mfn);
+}
+
+static HVMEM_NOINLINE hvmem_status alloc_fast9(struct hvmem_heap *heap, hvmem_mfn *mfn)
+{
+    return alloc_fast(heap, HVMEM__MAG_ORDER1, mfn);
 }
 
 hvmem_status hvmem_alloc_order(struct hvmem_heap *heap, hvmem_order order, hvmem_mfn *mfn)
 {
     if (hvmem__unlikely(!heap || !mfn))
         return alloc_slow(heap, order, mfn);
-    if (order != 0 && order != HVMEM__MAG_ORDER1)
-        return alloc_plain(heap, order, mfn);
-    if (hvmem__likely(alloc_fast(heap, order, mfn)))
-        return HVMEM_OK;
-    return hvmem__cacheable(heap, order) ? alloc_slow(heap, order, mfn)
-                                         : alloc_plain(heap, order, mfn);
+    if (hvmem__likely(order == 0))
+        return alloc_fast(heap, 0, mfn);
+    return order == HVMEM__MAG_ORDER1 ? alloc_fast9(heap, mfn) : alloc_plain(heap, order, mfn);
 }
 
 /* Blocks of one bulk call that share a flush; on the stack. */

@@ -259,29 +259,6 @@ static hvmem_status free_checked(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_o
     return status;
 }
 
-/* Free by the CPU that allocated the block, without a locked instruction. 1 if it was done. */
-static inline int free_fast(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order)
-{
-    hvmem_u64 pin;
-    struct hvmem__pcpu *pc = hvmem__pcpu_own(heap, &pin);
-    struct hvmem__mag *mag = hvmem__mag_of(pc, order);
-    hvmem_u64 offset;
-    int done = 0;
-
-    if (hvmem__section_begin(pc) && hvmem__likely(pc->token && mag->count < mag->capacity) &&
-        hvmem__likely((offset = mfn - pc->hint.base) < pc->hint.frames) &&
-        hvmem__likely(hvmem__load(&pc->hint.record[offset]) == mag->given) &&
-        hvmem__likely(hvmem__hint_head(&pc->hint, offset))) {
-        hvmem__store(&pc->hint.record[offset], mag->cached);
-        hvmem__store(&mag->slot[mag->count], mfn);
-        hvmem__store(&mag->count, mag->count + 1);
-        done = 1;
-    }
-    hvmem__section_end(pc);
-    hvmem__unpin(&heap->host, pin);
-    return done;
-}
-
 /*
  * A block of the host's own that owes nothing and goes through no cache, straight home. Anything
  * unusual is left to the long way, which finds out what it is: returns 0 with nothing changed.
@@ -310,7 +287,7 @@ static inline int free_plain(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order
     return done;
 }
 
-/* Past this CPU's cache. */
+/* Not into this CPU's cache at once. */
 static HVMEM_NOINLINE hvmem_status free_slow(struct hvmem_heap *heap, hvmem_mfn mfn,
                                              hvmem_order order)
 {
@@ -322,13 +299,54 @@ static HVMEM_NOINLINE hvmem_status free_slow(struct hvmem_heap *heap, hvmem_mfn 
     return status ? hvmem__refuse(heap, status, mfn, order, 0) : HVMEM_OK;
 }
 
+/*
+ * Into the cache of the CPU that allocated the block, without a locked instruction. The newest frame
+ * is the hot one; the one before goes into the magazine.
+ */
+HVMEM_INLINE hvmem_status free_fast(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order)
+{
+    hvmem_u64 pin;
+    struct hvmem__pcpu *pc = hvmem__pcpu_own(heap, &pin);
+    struct hvmem__mag *mag = hvmem__mag_of(pc, order);
+    int done = 0;
+
+    if (hvmem__section_begin(pc)) {
+        hvmem_u64 offset = mfn - pc->fast.base;
+
+        if (order == 0) {
+            hvmem_mfn hot = hvmem__load(&pc->fast.hot);
+
+            if (hot != HVMEM_FAST_NONE && hvmem__likely(mag->count < mag->capacity)) {
+                hvmem__store(&mag->slot[mag->count], hot);
+                hvmem__store(&mag->count, mag->count + 1);
+                hvmem__store(&pc->fast.hot, HVMEM_FAST_NONE);
+            }
+            done = hvmem_fast_give(&pc->fast, mfn);
+        } else if (hvmem__likely(pc->token && mag->count < mag->capacity) &&
+                   hvmem__likely(hvmem_fast_owns(&pc->fast, offset, mag->given))) {
+            hvmem__store(&pc->fast.record[offset], mag->cached);
+            hvmem__store(&mag->slot[mag->count], mfn);
+            hvmem__store(&mag->count, mag->count + 1);
+            done = 1;
+        }
+    }
+    hvmem__section_end(pc);
+    hvmem__unpin(&heap->host, pin);
+    return hvmem__likely(done) ? HVMEM_OK : free_slow(heap, mfn, order);
+}
+
+static HVMEM_NOINLINE hvmem_status free_fast9(struct hvmem_heap *heap, hvmem_mfn mfn)
+{
+    return free_fast(heap, mfn, HVMEM__MAG_ORDER1);
+}
+
 hvmem_status hvmem_free(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order)
 {
     if (hvmem__unlikely(!heap))
         return HVMEM_E_ARG;
-    if ((order == 0 || order == HVMEM__MAG_ORDER1) && hvmem__likely(free_fast(heap, mfn, order)))
-        return HVMEM_OK;
-    return free_slow(heap, mfn, order);
+    if (hvmem__likely(order == 0))
+        return free_fast(heap, mfn, 0);
+    return order == HVMEM__MAG_ORDER1 ? free_fast9(heap, mfn) : free_slow(heap, mfn, order);
 }
 
 hvmem_status hvmem_free_owned(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order,

@@ -5,6 +5,8 @@
 #include "free.h"
 #include "pcpu.h"
 
+#define SNAPSHOT_TRIES 64u
+
 hvmem_status hvmem_lookup(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvmem_block *block)
 {
     hvmem_status status = heap && block ? hvmem__block_at(heap, mfn, block) : HVMEM_E_ARG;
@@ -83,6 +85,24 @@ static void add_bank(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_node 
     hvmem__unlock_arena(heap, arena, state);
 }
 
+/*
+ * Free and claimed frames of one moment. Frames that move between a cache and an arena meanwhile would
+ * count twice or not at all: again, a few times, until the caches hold the same before and after.
+ */
+static void snapshot(struct hvmem_heap *heap, struct hvmem_stats *stats)
+{
+    hvmem_u32 tries;
+    hvmem_u64 before;
+
+    for (tries = 0; tries < SNAPSHOT_TRIES; tries++) {
+        before = stats->cached;
+        hvmem__claim_snapshot(heap, &stats->free, &stats->claimed);
+        stats->cached = hvmem__pcpu_cached(heap, HVMEM_NODE_ANY);
+        if (stats->cached == before)
+            return;
+    }
+}
+
 hvmem_status hvmem_stats(struct hvmem_heap *heap, hvmem_node node, hvmem_size size,
                          struct hvmem_stats *stats)
 {
@@ -102,11 +122,11 @@ hvmem_status hvmem_stats(struct hvmem_heap *heap, hvmem_node node, hvmem_size si
     for (i = 0; i < heap->max_banks; i++)
         if (hvmem__load(&heap->bank[i].live))
             add_bank(heap, &heap->bank[i], node, stats);
+    stats->cached = hvmem__pcpu_cached(heap, node);
     if (node == HVMEM_NODE_ANY && hvmem__load(&heap->claims_active))
-        hvmem__claim_snapshot(heap, &stats->free, &stats->claimed);
+        snapshot(heap, stats);
     else if (node != HVMEM_NODE_ANY)
         stats->claimed = hvmem__load(&heap->node[node].claimed);
-    stats->cached = hvmem__pcpu_cached(heap, node);
     stats->free += stats->cached;
     used = stats->reserved + stats->offline + stats->quarantined;
     if (stats->free > stats->frames - used) /* frames that moved while they were counted */

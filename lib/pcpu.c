@@ -18,9 +18,13 @@ hvmem_size hvmem__pcpu_tokens_bytes(void)
     return HVMEM__TOKENS * sizeof(hvmem_u32);
 }
 
+/* What `given` holds while there is no token: the bias of no block. */
+#define NEVER ((hvmem__record)0xfffeu << 48)
+HVMEM_STATIC_ASSERT(HVMEM__TOKENS <= 0xfffeu && HVMEM__BIAS_MIXED != 0xfffeu, never_is_no_bias);
+
 /* ---- tokens --------------------------------------------------------------------------------- */
 
-/* Set the token and the records that follow from it. Inside the section. */
+/* Set the token and the records that follow from it. Inside the section, no hot frame. */
 static void set_token(struct hvmem__pcpu *pc, hvmem_u32 token)
 {
     hvmem_u32 i;
@@ -33,6 +37,7 @@ static void set_token(struct hvmem__pcpu *pc, hvmem_u32 token)
         pc->mag[i].cached = hvmem__rec_make(order, HVMEM_BLOCK_CACHED, 0);
         pc->mag[i].given = hvmem__rec_with_bias(given, token);
     }
+    pc->fast.given = token ? pc->mag[0].given : NEVER;
 }
 
 /* A fresh token for this CPU, or none if they are used up. Inside the section. */
@@ -55,6 +60,7 @@ static void take_token(struct hvmem_heap *heap, struct hvmem__pcpu *pc)
 /* Blocks handed out so far are nobody's any more. Inside the section. */
 static void drop_token(struct hvmem_heap *heap, struct hvmem__pcpu *pc)
 {
+    hvmem__pcpu_spill(heap, pc);
     if (pc->token)
         hvmem__store_release(&heap->token_cpu[pc->token], HVMEM__NO_CPU);
     set_token(pc, 0);
@@ -104,7 +110,7 @@ void hvmem__section_leave(struct hvmem_heap *heap, struct hvmem__section *s)
     if (s->gated == HVMEM__GATED_NOBODY)
         return;
     if (s->gated == HVMEM__GATED_OTHER)
-        __atomic_fetch_sub(&s->pc->closed, 1, __ATOMIC_RELEASE);
+        __atomic_fetch_sub(&s->pc->fast.closed, 1, __ATOMIC_RELEASE);
     if (s->gated == HVMEM__GATED_NOT)
         hvmem__section_end(s->pc);
     else
@@ -121,11 +127,11 @@ void hvmem__section_enter_other(struct hvmem_heap *heap, struct hvmem__section *
         s->gated = HVMEM__GATED_NOBODY;
         return;
     }
-    __atomic_fetch_add(&s->pc->closed, 1, __ATOMIC_SEQ_CST);
+    __atomic_fetch_add(&s->pc->fast.closed, 1, __ATOMIC_SEQ_CST);
     if (!s->pc->forced && hvmem__this_cpu(&heap->host) != cpu)
         heap->host.ops.barrier_cpu(heap->host.ctx, cpu);
     pass_gate(heap, s, HVMEM__GATED_OTHER);
-    while (hvmem__load_acquire(&s->pc->busy))
+    while (hvmem__load_acquire(&s->pc->fast.busy))
         hvmem__relax(&heap->host);
 }
 
@@ -226,6 +232,20 @@ static void shed(struct hvmem_heap *heap, struct hvmem__mag *mag, hvmem_u32 coun
     hvmem__store(&mag->count, mag->count - count);
 }
 
+void hvmem__pcpu_spill(struct hvmem_heap *heap, struct hvmem__pcpu *pc)
+{
+    struct hvmem__mag *mag = &pc->mag[0];
+    hvmem_mfn hot = hvmem__load(&pc->fast.hot);
+
+    if (hot == HVMEM_FAST_NONE)
+        return;
+    if (mag->count == mag->capacity)
+        shed(heap, mag, mag->capacity / 2);
+    hvmem__store(&mag->slot[mag->count], hot);
+    hvmem__store(&mag->count, mag->count + 1);
+    hvmem__store(&pc->fast.hot, HVMEM_FAST_NONE);
+}
+
 void hvmem__pcpu_put(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvmem__bank *b,
                      hvmem_mfn mfn, hvmem__record record)
 {
@@ -238,6 +258,8 @@ void hvmem__pcpu_put(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvm
             flush_out(heap, pc);
         return;
     }
+    if (hvmem__rec_order(record) == 0)
+        hvmem__pcpu_spill(heap, pc); /* older than this one */
     if (mag->count == mag->capacity)
         shed(heap, mag, mag->capacity / 2);
     hvmem__store(&mag->slot[mag->count], mfn);
@@ -271,14 +293,15 @@ static hvmem_status refill(struct hvmem_heap *heap, struct hvmem__pcpu *pc, stru
 }
 
 /* Inside the section. */
-static void remember(struct hvmem__pcpu *pc, struct hvmem__bank *b)
+static void remember(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvmem__bank *b)
 {
-    pc->hint.base = b->base;
-    pc->hint.frames = b->frames;
-    pc->hint.record = b->record;
-    pc->hint.head0 = b->head.level[0];
-    pc->hint.head1 = b->head.level[1];
-    pc->hint.bank = b;
+    hvmem__pcpu_spill(heap, pc);
+    pc->fast.base = b->base;
+    pc->fast.frames = b->frames;
+    pc->fast.record = b->record;
+    pc->fast.head0 = b->head.level[0];
+    pc->fast.head1 = b->head.level[1];
+    pc->bank = b;
 }
 
 int hvmem__pcpu_take(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 order,
@@ -288,6 +311,8 @@ int hvmem__pcpu_take(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 
     struct hvmem__mag *mag = hvmem__mag_of(pc, order);
     hvmem_mfn taken;
 
+    if (!mag->count && !order)
+        hvmem__pcpu_spill(heap, pc);
     if (!mag->count) {
         *status = HVMEM_TEST_POINT("refill") ? HVMEM_E_NOMEM : refill(heap, pc, mag, order);
         if (*status)
@@ -295,11 +320,11 @@ int hvmem__pcpu_take(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 
     }
     taken = mag->slot[mag->count - 1];
     hvmem__store(&mag->count, mag->count - 1);
-    if (taken - pc->hint.base >= pc->hint.frames)
-        remember(pc, hvmem__bank_of(heap, taken));
-    hvmem__claim_use(heap, domain, pc->hint.bank->node, (hvmem_u64)1 << order, drawn);
+    if (taken - pc->fast.base >= pc->fast.frames)
+        remember(heap, pc, hvmem__bank_of(heap, taken));
+    hvmem__claim_use(heap, domain, pc->bank->node, (hvmem_u64)1 << order, drawn);
     *mfn = taken;
-    *record = &pc->hint.record[taken - pc->hint.base];
+    *record = &pc->fast.record[taken - pc->fast.base];
     HVMEM__ASSERT(&heap->host, hvmem__rec_state(hvmem__load(*record)) == HVMEM_BLOCK_CACHED);
     return 1;
 }
@@ -309,7 +334,7 @@ int hvmem__pcpu_take(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 
 static int holds_any(const struct hvmem__pcpu *pc)
 {
     return hvmem__load(&pc->out_count) || hvmem__load(&pc->mag[0].count) ||
-           hvmem__load(&pc->mag[1].count);
+           hvmem__load(&pc->mag[1].count) || hvmem__load(&pc->fast.hot) != HVMEM_FAST_NONE;
 }
 
 int hvmem__pcpu_any(const struct hvmem_heap *heap)
@@ -334,6 +359,8 @@ static void shed_last(struct hvmem_heap *heap, const hvmem_mfn *blocks, hvmem_u3
 /* A few blocks of a cache, so that the gate is not held for long. Whether more are left. */
 static int drain_some(struct hvmem_heap *heap, struct hvmem__pcpu *pc)
 {
+    if (!pc->mag[0].count)
+        hvmem__pcpu_spill(heap, pc);
     if (pc->out_count)
         shed_last(heap, pc->out, &pc->out_count);
     else if (pc->mag[0].count)
@@ -382,7 +409,9 @@ void hvmem__pcpu_forget_banks(struct hvmem_heap *heap)
 
         hvmem__store(&heap->pcpu[cpu].met, HVMEM_NULL);
         hvmem__section_enter_other(heap, &s, cpu);
-        memset(&s.pc->hint, 0, sizeof s.pc->hint);
+        hvmem__pcpu_spill(heap, s.pc);
+        s.pc->fast.frames = 0;
+        s.pc->bank = HVMEM_NULL;
         hvmem__section_leave(heap, &s);
     }
 }
@@ -393,6 +422,8 @@ static hvmem_u64 cached_on(struct hvmem_heap *heap, const hvmem_mfn *slot, hvmem
     hvmem_u64 frames = 0;
     hvmem_u32 i;
 
+    if (node == HVMEM_NODE_ANY && order != HVMEM_ORDER_ANY)
+        return (hvmem_u64)count << order;
     for (i = 0; i < count; i++) {
         const struct hvmem__bank *b = hvmem__bank_of(heap, hvmem__load(&slot[i]));
 
@@ -413,6 +444,8 @@ hvmem_u64 hvmem__pcpu_cached(struct hvmem_heap *heap, hvmem_node node)
     for (cpu = 0; cpu < heap->max_cpus; cpu++) {
         const struct hvmem__pcpu *pc = &heap->pcpu[cpu];
 
+        if (hvmem__load(&pc->fast.hot) != HVMEM_FAST_NONE)
+            frames += cached_on(heap, &pc->fast.hot, 1, 0, node);
         frames += cached_on(heap, pc->slot0, hvmem__load(&pc->mag[0].count), 0, node);
         frames +=
             cached_on(heap, pc->slot1, hvmem__load(&pc->mag[1].count), HVMEM__MAG_ORDER1, node);
@@ -433,8 +466,23 @@ void hvmem__pcpu_init(struct hvmem_heap *heap)
         pc->mag[0].capacity = HVMEM__MAG_SLOTS;
         pc->mag[1].slot = pc->slot1;
         pc->mag[1].capacity = HVMEM__MAG_SLOTS1;
+        pc->fast.hot = HVMEM_FAST_NONE;
         set_token(pc, 0);
     }
+    HVMEM__ASSERT(&heap->host, HVMEM_FAST_CACHED == hvmem__rec_make(0, HVMEM_BLOCK_CACHED, 0));
+}
+
+struct hvmem_cpu *hvmem_cpu_handle_version(struct hvmem_heap *heap, hvmem_cpu cpu,
+                                           hvmem_u32 version)
+{
+    if (!heap)
+        return HVMEM_NULL;
+    if (version != HVMEM_FAST_VERSION || cpu >= heap->max_cpus) {
+        hvmem__refuse(heap, version != HVMEM_FAST_VERSION ? HVMEM_E_VERSION : HVMEM_E_CPU, 0,
+                      HVMEM_ORDER_ANY, cpu);
+        return HVMEM_NULL;
+    }
+    return &heap->pcpu[cpu].fast;
 }
 
 void hvmem__pcpu_smp(struct hvmem_heap *heap)
@@ -447,7 +495,7 @@ void hvmem__pcpu_smp(struct hvmem_heap *heap)
         drop_token(heap, pc);
         if (!heap->host.ops.barrier_cpu) {
             pc->forced = 1;
-            pc->closed++;
+            pc->fast.closed++;
         }
     }
 }

@@ -17,12 +17,18 @@
  * (or none for a while, if that happens often). From then on all blocks with the old token are freed
  * by compare-exchange by everyone. Tokens are never used twice, so that an old record cannot match.
  *
+ * In front of the order-0 magazine stands one hot frame (hvmem/fast.h), so that a hot pair neither
+ * counts nor indexes. It is used only while the CPU has a token, and moves into the magazine before
+ * the token or the bank that `fast` describes changes.
+ *
  * Frames in a cache are CACHED: outside the free sets, counted as free, found again by draining.
  * Frames of other nodes and frames that owe something leave through `out`, a batch that is given
  * back to the arenas with one lock a section.
  */
 #ifndef HVMEM_LIB_PCPU_H
 #define HVMEM_LIB_PCPU_H
+
+#include <hvmem/fast.h>
 
 #include "bank.h"
 #include "claim.h"
@@ -44,32 +50,11 @@ struct hvmem__mag {
     hvmem_mfn *slot;
 };
 
-/*
- * The bank a CPU met last, copied: its geometry is constant while it is live, and when it goes every
- * CPU forgets it. frames 0: none.
- */
-struct hvmem__hint {
-    hvmem_mfn base;
-    hvmem_u64 frames;
-    hvmem__record *record;
-    hvmem_u64 *head0, *head1; /* levels of the head set */
-    struct hvmem__bank *bank;
-};
-
-/* Whether the frame at `offset` starts a block outside the free sets (lazybits.h). */
-static inline int hvmem__hint_head(const struct hvmem__hint *hint, hvmem_u64 offset)
-{
-    hvmem_u64 valid = hvmem__load_acquire(&hint->head1[offset >> 12]) >> (offset >> 6 & 63);
-
-    return (int)(valid & hvmem__load(&hint->head0[offset >> 6]) >> (offset & 63) & 1);
-}
-
 struct hvmem__pcpu {
-    hvmem_u32 busy;   /* in the section; written by this CPU */
-    hvmem_u32 closed; /* others want in, or sections take the gate; gate lock */
-    hvmem_u32 token;  /* bias of what this CPU hands out; 0 = none; section */
+    struct hvmem_cpu fast;   /* first: its address is the handle. Section and hot frame */
+    struct hvmem__bank *bank; /* whose geometry `fast` holds; constant while it is live; section */
+    hvmem_u32 token;          /* bias of what this CPU hands out; 0 = none; section */
     hvmem_u32 out_count;
-    struct hvmem__hint hint; /* section */
     struct hvmem__mag mag[HVMEM__MAGS];
     struct hvmem_lock gate;
     struct hvmem__bank *met; /* bank this CPU took a block from past its cache; a hint, atomic */
@@ -144,14 +129,12 @@ static inline struct hvmem__bank *hvmem__pcpu_bank_of(struct hvmem_heap *heap, h
 /* The two halves of the fast section. A caller that finds it closed ends it and takes the gate. */
 static inline int hvmem__section_begin(struct hvmem__pcpu *pc)
 {
-    hvmem__store(&pc->busy, 1);
-    hvmem__compiler_barrier();
-    return hvmem__likely(!hvmem__load_acquire(&pc->closed));
+    return hvmem__likely(hvmem_fast_open(&pc->fast));
 }
 
 static inline void hvmem__section_end(struct hvmem__pcpu *pc)
 {
-    hvmem__store_release(&pc->busy, 0);
+    hvmem_fast_close(&pc->fast);
 }
 
 /* Enter this CPU's own section, and leave it. Pins the CPU. No lock of rank CACHE or above held. */
@@ -199,6 +182,9 @@ void hvmem__unbias(struct hvmem_heap *heap, hvmem__record record);
 void hvmem__pcpu_drain_all(struct hvmem_heap *heap);
 void hvmem__pcpu_drain(struct hvmem_heap *heap, hvmem_cpu cpu);
 void hvmem__pcpu_forget_banks(struct hvmem_heap *heap);
+
+/* Move the hot frame into the magazine. Inside the section. */
+void hvmem__pcpu_spill(struct hvmem_heap *heap, struct hvmem__pcpu *pc);
 
 /* Whether any cache holds a block. */
 int hvmem__pcpu_any(const struct hvmem_heap *heap);

@@ -74,6 +74,7 @@ struct bench_body {
 
 /* The allocators; which of them are linked is the build's choice. */
 extern const struct bench_body bench_hvmem;
+extern const struct bench_body bench_hvmem_inline; /* order 0 through hvmem/fast.h */
 extern const struct bench_body bench_reference;
 extern const struct bench_body bench_jemalloc;   /* malloc(4096 << order), free */
 extern const struct bench_body bench_jemalloc_x; /* mallocx aligned to the size, sdallocx */

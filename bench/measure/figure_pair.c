@@ -21,9 +21,42 @@ static double pair_ns(hvmem_u32 order)
     return ns;
 }
 
-FIGURE(pair0_ns, "pair0.ns", "ns", "order-0 alloc + free, hot, one thread")
+/*
+ * The order-0 pair in both forms of the public interface, and jemalloc's, in interleaved rounds: the
+ * figures take the inline forms of hvmem/fast.h, which are what a hypervisor's hot path would use.
+ */
+enum form { FORM_INLINE, FORM_CALLS, FORM_MALLOC, FORM_MALLOCX, FORMS };
+
+static void pair0_forms(struct bench_side *side, unsigned forms)
 {
-    return pair_ns(0);
+    static const struct bench_body *const bodies[FORMS] = {&bench_hvmem_inline, &bench_hvmem,
+                                                           &bench_jemalloc, &bench_jemalloc_x};
+    struct bench_opened opened[FORMS];
+    struct work_pair pair[FORMS];
+    unsigned i;
+
+    for (i = 0; i < forms; i++) {
+        bench_open(&opened[i], bodies[i], BENCH_FRAMES_8_GIB, 0);
+        pair[i] = (struct work_pair){.opened = &opened[i], .n = PAIRS};
+        side[i] = (struct bench_side){.round = work_pair_round, .arg = &pair[i], .values = 1};
+    }
+    bench_rounds(side, forms, 2 * SECONDS, ROUNDS);
+    for (i = 0; i < forms; i++)
+        bench_close(&opened[i]);
+}
+
+FIGURE(pair0_ns, "pair0.ns", "ns", "order-0 alloc + free, hot, one thread, inline forms")
+{
+    struct bench_side side[FORMS] = {{0}};
+    double ns;
+
+    pair0_forms(side, FORM_CALLS + 1);
+    ns = bench_median(&side[FORM_INLINE].samples[0]);
+    figure_comment("pair0: hvmem_alloc_page/hvmem_free_page inline %.2f ns, hvmem_alloc_order/"
+                   "hvmem_free called %.2f ns",
+                   ns, bench_median(&side[FORM_CALLS].samples[0]));
+    bench_rounds_free(side, FORM_CALLS + 1);
+    return ns;
 }
 
 FIGURE(pair9_ns, "pair9.ns", "ns", "order-9 alloc + free, hot, one thread")
@@ -37,33 +70,25 @@ FIGURE(pair18_ns, "pair18.ns", "ns", "order-18 alloc + free, hot, one thread")
 }
 
 FIGURE(pair0_vs_jemalloc, "pair0.vs_jemalloc", "ratio",
-       "order-0 pair: hvmem over the faster of jemalloc's malloc/free and mallocx/sdallocx aligned")
+       "order-0 pair: hvmem inline over the faster of jemalloc's malloc/free and mallocx/sdallocx "
+       "aligned")
 {
-    const struct bench_body *bodies[] = {&bench_hvmem, &bench_jemalloc, &bench_jemalloc_x};
-    struct bench_opened opened[3];
-    struct work_pair pair[3];
-    struct bench_side side[3] = {{0}};
-    const struct bench_samples *best;
+    struct bench_side side[FORMS] = {{0}};
+    const struct bench_samples *best, *calls = &side[FORM_CALLS].samples[0];
     double ratio;
-    unsigned i;
 
-    for (i = 0; i < 3; i++) {
-        bench_open(&opened[i], bodies[i], BENCH_FRAMES_8_GIB, 0);
-        pair[i] = (struct work_pair){.opened = &opened[i], .n = PAIRS};
-        side[i] = (struct bench_side){.round = work_pair_round, .arg = &pair[i], .values = 1};
-    }
-    bench_rounds(side, 3, 2 * SECONDS, ROUNDS);
-    figure_comment("pair0: hvmem %.2f ns, jemalloc malloc(4096)/free %.2f ns, mallocx/sdallocx "
-                   "aligned %.2f ns",
-                   bench_median(&side[0].samples[0]), bench_median(&side[1].samples[0]),
-                   bench_median(&side[2].samples[0]));
-    best = &side[1].samples[0];
-    if (bench_median(&side[2].samples[0]) < bench_median(best))
-        best = &side[2].samples[0];
-    ratio = bench_median_ratio(&side[0].samples[0], best);
-    bench_rounds_free(side, 3);
-    for (i = 0; i < 3; i++)
-        bench_close(&opened[i]);
+    pair0_forms(side, FORMS);
+    best = &side[FORM_MALLOC].samples[0];
+    if (bench_median(&side[FORM_MALLOCX].samples[0]) < bench_median(best))
+        best = &side[FORM_MALLOCX].samples[0];
+    ratio = bench_median_ratio(&side[FORM_INLINE].samples[0], best);
+    figure_comment("pair0: hvmem inline %.2f ns, called %.2f ns (ratio %.2f), jemalloc "
+                   "malloc(4096)/free %.2f ns, mallocx/sdallocx aligned %.2f ns",
+                   bench_median(&side[FORM_INLINE].samples[0]), bench_median(calls),
+                   bench_median_ratio(calls, best),
+                   bench_median(&side[FORM_MALLOC].samples[0]),
+                   bench_median(&side[FORM_MALLOCX].samples[0]));
+    bench_rounds_free(side, FORMS);
     return ratio;
 }
 

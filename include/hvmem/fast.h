@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * hvmem/fast.h: single frames of the host's own, allocated and freed inline. Same results and same
+ * checks as hvmem_alloc_order(heap, 0, mfn) and hvmem_free(heap, mfn, 0), which everything that is
+ * not the plain case falls back to: an empty or closed cache, a frame of another CPU, a mistake.
+ *
+ * A host asks once for each CPU's handle, keeps it in its own per-CPU data and passes it on every
+ * call. Host and library may be built apart: the version in the request for the handle is checked.
+ *
+ * Calling context: on the handle's CPU, which must not change until the call returns, and not while
+ * another call of the same CPU may be under way (an interrupt): as between the pin and unpin
+ * operations of hvmem/host.h.
+ */
+#ifndef HVMEM_FAST_H
+#define HVMEM_FAST_H
+
+#include <hvmem/heap.h>
+
+#define HVMEM_FAST_VERSION 1u
+
+/*
+ * One CPU's hot frame and the bank that this CPU met last. Read and written only by the functions
+ * below and the library, inside the section that `busy` opens.
+ * INVARIANT: while `hot` names a frame, it lies in this bank, its record is HVMEM_FAST_CACHED, and
+ * `given` carries a living token. `given` is a record that no frame has while there is no token.
+ */
+struct hvmem_cpu {
+    hvmem_u32 busy;    /* this CPU is inside its section */
+    hvmem_u32 closed;  /* not 0: sections must be entered through the library */
+    hvmem_mfn hot;     /* freed last, or HVMEM_FAST_NONE */
+    hvmem_u64 given;   /* record of an order-0 block in the hands of this CPU's caller */
+    hvmem_mfn base;    /* bank: first frame */
+    hvmem_u64 frames;  /* bank: 0 if there is none */
+    hvmem_u64 *record; /* bank: one a frame */
+    hvmem_u64 *head0;  /* bank: frames that start a block outside the free sets, */
+    hvmem_u64 *head1;  /* and which words of that mean something */
+};
+
+#define HVMEM_FAST_NONE   (~(hvmem_mfn)0)
+#define HVMEM_FAST_CACHED ((hvmem_u64)HVMEM_BLOCK_CACHED << 5)
+
+HVMEM_BEGIN_DECLS
+
+/*
+ * The handle of a CPU, constant for the life of the heap, or NULL: cpu is not below
+ * config.max_cpus, or the library is of another version of this header (then the host must call the
+ * library). Before hvmem_smp_enable() only CPU 0 has a use for its handle.
+ */
+HVMEM_API struct hvmem_cpu *hvmem_cpu_handle_version(struct hvmem_heap *heap, hvmem_cpu cpu,
+                                                     hvmem_u32 version);
+
+static inline struct hvmem_cpu *hvmem_cpu_handle(struct hvmem_heap *heap, hvmem_cpu cpu)
+{
+    return hvmem_cpu_handle_version(heap, cpu, HVMEM_FAST_VERSION);
+}
+
+/*
+ * Open the section: whether this CPU is alone in it. Close it in either case. Who enters from
+ * outside sets `closed`, has this CPU pass a barrier, and waits for busy 0: so a store, an order of
+ * the compiler alone, and a load are enough here.
+ */
+static inline int hvmem_fast_open(struct hvmem_cpu *cpu)
+{
+    __atomic_store_n(&cpu->busy, 1, __ATOMIC_RELAXED);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    return !__atomic_load_n(&cpu->closed, __ATOMIC_ACQUIRE);
+}
+
+static inline void hvmem_fast_close(struct hvmem_cpu *cpu)
+{
+    __atomic_store_n(&cpu->busy, 0, __ATOMIC_RELEASE);
+}
+
+/* The hot frame, or HVMEM_FAST_NONE. Inside the section. */
+static inline hvmem_mfn hvmem_fast_take(struct hvmem_cpu *cpu)
+{
+    hvmem_mfn hot = __atomic_load_n(&cpu->hot, __ATOMIC_RELAXED);
+
+    if (__builtin_expect(hot != HVMEM_FAST_NONE, 1)) {
+        __atomic_store_n(&cpu->hot, HVMEM_FAST_NONE, __ATOMIC_RELAXED);
+        __atomic_store_n(&cpu->record[hot - cpu->base], cpu->given, __ATOMIC_RELAXED);
+    }
+    return hot;
+}
+
+/*
+ * Whether the block at `offset` of this bank was handed out by this CPU as `given` says. Inside the
+ * section. The record counts only where the frame starts a block: tables begin with unknown content.
+ */
+static inline int hvmem_fast_owns(const struct hvmem_cpu *cpu, hvmem_u64 offset, hvmem_u64 given)
+{
+    hvmem_u64 valid, head;
+
+    if (__builtin_expect(offset >= cpu->frames ||
+                             __atomic_load_n(&cpu->record[offset], __ATOMIC_RELAXED) != given,
+                         0))
+        return 0;
+    valid = __atomic_load_n(&cpu->head1[offset >> 12], __ATOMIC_ACQUIRE) >> (offset >> 6 & 63);
+    head = __atomic_load_n(&cpu->head0[offset >> 6], __ATOMIC_RELAXED) >> (offset & 63);
+    return (int)(valid & head & 1);
+}
+
+/* Make a frame the hot one, if there is none and this CPU handed it out. Inside the section. */
+static inline int hvmem_fast_give(struct hvmem_cpu *cpu, hvmem_mfn mfn)
+{
+    hvmem_u64 offset = mfn - cpu->base;
+
+    if (__builtin_expect(__atomic_load_n(&cpu->hot, __ATOMIC_RELAXED) != HVMEM_FAST_NONE ||
+                             !hvmem_fast_owns(cpu, offset, cpu->given),
+                         0))
+        return 0;
+    __atomic_store_n(&cpu->record[offset], HVMEM_FAST_CACHED, __ATOMIC_RELAXED);
+    __atomic_store_n(&cpu->hot, mfn, __ATOMIC_RELAXED);
+    return 1;
+}
+
+/* One frame for the host itself. As hvmem_alloc_order(heap, 0, mfn); no pointer may be NULL. */
+static inline hvmem_status hvmem_alloc_page(struct hvmem_heap *heap, struct hvmem_cpu *cpu,
+                                            hvmem_mfn *mfn)
+{
+    if (__builtin_expect(hvmem_fast_open(cpu), 1)) {
+        hvmem_mfn hot = hvmem_fast_take(cpu);
+
+        if (__builtin_expect(hot != HVMEM_FAST_NONE, 1)) {
+            hvmem_fast_close(cpu);
+            *mfn = hot;
+            return HVMEM_OK;
+        }
+    }
+    hvmem_fast_close(cpu);
+    return hvmem_alloc_order(heap, 0, mfn);
+}
+
+/* As hvmem_free(heap, mfn, 0); no pointer may be NULL. */
+static inline hvmem_status hvmem_free_page(struct hvmem_heap *heap, struct hvmem_cpu *cpu,
+                                           hvmem_mfn mfn)
+{
+    int done = __builtin_expect(hvmem_fast_open(cpu), 1) && hvmem_fast_give(cpu, mfn);
+
+    hvmem_fast_close(cpu);
+    return __builtin_expect(done, 1) ? HVMEM_OK : hvmem_free(heap, mfn, 0);
+}
+
+HVMEM_END_DECLS
+
+#endif
