@@ -4,8 +4,7 @@
 
 #include "clock.h"
 
-struct hvmem__bank *hvmem__arena_bank_far(struct hvmem_heap *heap,
-                                          const struct hvmem__arena *arena,
+struct hvmem__bank *hvmem__arena_bank_far(struct hvmem_heap *heap, const struct hvmem__arena *arena,
                                           struct hvmem__bank *near, hvmem_mfn mfn)
 {
     hvmem_u32 number = arena->first_bank;

@@ -37,8 +37,7 @@ struct hvmem__window {
 #define HVMEM__NOT_CUT      (~(hvmem_u64)0)
 
 /* The bank of the arena that holds mfn, or NULL; `near` is tried first. */
-struct hvmem__bank *hvmem__arena_bank_far(struct hvmem_heap *heap,
-                                          const struct hvmem__arena *arena,
+struct hvmem__bank *hvmem__arena_bank_far(struct hvmem_heap *heap, const struct hvmem__arena *arena,
                                           struct hvmem__bank *near, hvmem_mfn mfn);
 
 static inline struct hvmem__bank *hvmem__arena_bank(struct hvmem_heap *heap,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * bank.h: banks: the table of a piece of RAM, the directory that finds the bank of a frame, adding
- * and removing.
+ * bank.h: banks: the directory that finds the bank of a frame, adding and removing. Their tables:
+ * table.h.
  *
  * The directory is an array of bank numbers sorted by base, guarded by a sequence count: readers
  * retry if it was odd or changed. A bank that was found is used under its arena's lock after
@@ -11,37 +11,13 @@
 #define HVMEM_LIB_BANK_H
 
 #include "heap.h"
-
-/*
- * What a table starts with. No pointers, so that another heap can adopt it. The records follow,
- * then the head set, then the free set of each order. Written by the heap that owns it.
- */
-struct hvmem__table {
-    hvmem_u64 magic; /* HVMEM__TABLE_MAGIC: version in the low byte */
-    hvmem_u64 base;
-    hvmem_u64 frames;
-    hvmem_u32 node;
-    hvmem_u32 page_shift;
-    hvmem_u32 max_order;
-    hvmem_u32 clean;    /* 1: quiesced and unchanged since */
-    hvmem_u64 checksum; /* of the members above, clean excluded */
-    /* What was counted at quiesce; means something while clean. */
-    hvmem_u64 clock;
-    hvmem_u64 reserved_frames, offline_frames, quarantine_frames;
-    hvmem_u64 free_blocks[HVMEM_ORDER_LIMIT + 1];
-    hvmem_u64 counts_checksum; /* of clock to free_blocks */
-};
-#define HVMEM__TABLE_MAGIC 0x68766d656d746201ull /* "hvmemtb", version 1 */
+#include "table.h"
 
 /* The bank that holds a frame, or NULL. Any context. Cost O(log banks). */
 struct hvmem__bank *hvmem__bank_of(struct hvmem_heap *heap, hvmem_mfn mfn);
 
 /* Validate what a caller gave. */
 hvmem_status hvmem__bank_check(struct hvmem_heap *heap, const struct hvmem_bank *bank);
-
-/* Geometry of the piece that starts at `at`: frames up to the span border or `end`. */
-hvmem_u64 hvmem__piece_frames(const struct hvmem_heap *heap, hvmem_mfn at, hvmem_mfn end);
-hvmem_size hvmem__piece_bytes(const struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames);
 
 /* Whether a checked bank can be added: overlap, table memory, free slots. Admin lock held. */
 hvmem_status hvmem__bank_admit(struct hvmem_heap *heap, const struct hvmem_bank *bank, void *table,
@@ -50,11 +26,6 @@ hvmem_status hvmem__bank_admit(struct hvmem_heap *heap, const struct hvmem_bank 
 /* A slot for one piece of a bank that was admitted. Admin lock held. */
 struct hvmem__bank *hvmem__bank_make(struct hvmem_heap *heap, const struct hvmem_bank *bank,
                                      hvmem_mfn base, hvmem_u64 frames);
-
-/* Lay out bank b over its table memory. fresh: a new table; otherwise an adopted one. */
-void hvmem__bank_layout(struct hvmem_heap *heap, struct hvmem__bank *b, void *table, int fresh);
-hvmem_u64 hvmem__table_checksum(const struct hvmem__table *table);
-hvmem_u64 hvmem__counts_checksum(const struct hvmem__table *table);
 
 /*
  * Enter laid-out pieces into the directory and their arenas; leave again. Admin lock held.

@@ -285,8 +285,8 @@ static hvmem_status refill(struct hvmem_heap *heap, struct hvmem__pcpu *pc, stru
     for (i = 0; i < got / 2; i++) {
         hvmem_mfn other = mag->slot[i];
 
-        mag->slot[i] = mag->slot[got - 1 - i];
-        mag->slot[got - 1 - i] = other;
+        hvmem__store(&mag->slot[i], mag->slot[got - 1 - i]);
+        hvmem__store(&mag->slot[got - 1 - i], other);
     }
     hvmem__store(&mag->count, got);
     return got ? HVMEM_OK : status;

@@ -230,7 +230,7 @@ static void explode(struct hvmem_heap *heap, struct hvmem__arena *arena, struct 
 
         for (i = 0; i < 1u << order; i++) {
             hvmem__store(&records[i], record);
-            blocks[i] = mfn + i;
+            hvmem__store(&blocks[i], mfn + i);
         }
         hvmem__bits_set_range(&b->head, mfn - b->base, (hvmem_u64)1 << order);
         return;
@@ -239,7 +239,7 @@ static void explode(struct hvmem_heap *heap, struct hvmem__arena *arena, struct 
         struct hvmem__bank *fb = hvmem__arena_bank(heap, arena, b, mfn + i);
 
         hvmem__arena_mark(fb, mfn + i, record);
-        blocks[i] = mfn + i;
+        hvmem__store(&blocks[i], mfn + i);
     }
 }
 
@@ -274,7 +274,7 @@ static hvmem_u32 batch_locked(struct hvmem_heap *heap, struct hvmem__arena *aren
         else
             explode(heap, arena, b, mfn, record, blocks + got);
         if (order)
-            blocks[got] = mfn;
+            hvmem__store(&blocks[got], mfn);
         got += order ? 1 : 1u << size;
     }
     return got;

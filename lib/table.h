@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * table.h: the table of a piece of RAM: a header without pointers, the sets of blocks, the records.
+ * It outlives the heap that wrote it: another heap with the same geometry can adopt it in place.
+ */
+#ifndef HVMEM_LIB_TABLE_H
+#define HVMEM_LIB_TABLE_H
+
+#include "heap.h"
+
+/*
+ * What a table starts with. No pointers, so that another heap can adopt it. Then come the upper
+ * levels of all sets (lazybits.h), the level 0 of the free sets from the largest order down and of
+ * the head set, and the records. Written by the heap that owns it.
+ */
+struct hvmem__table {
+    hvmem_u64 magic; /* HVMEM__TABLE_MAGIC: version in the low byte */
+    hvmem_u64 base;
+    hvmem_u64 frames;
+    hvmem_u32 node;
+    hvmem_u32 page_shift;
+    hvmem_u32 max_order;
+    hvmem_u32 clean;    /* 1: quiesced and unchanged since */
+    hvmem_u64 checksum; /* of the members above, clean excluded */
+    /* What was counted at quiesce; means something while clean. */
+    hvmem_u64 clock;
+    hvmem_u64 reserved_frames, offline_frames, quarantine_frames;
+    hvmem_u64 free_blocks[HVMEM_ORDER_LIMIT + 1];
+    hvmem_u64 counts_checksum; /* of clock to free_blocks */
+};
+#define HVMEM__TABLE_MAGIC 0x68766d656d746201ull /* "hvmemtb", version 1 */
+
+/* Geometry of the piece that starts at `at`: frames up to the span border or `end`. */
+hvmem_u64 hvmem__piece_frames(const struct hvmem_heap *heap, hvmem_mfn at, hvmem_mfn end);
+hvmem_size hvmem__piece_bytes(const struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames);
+
+/* Lay out bank b over its table memory. fresh: a new table; otherwise an adopted one. */
+void hvmem__bank_layout(struct hvmem_heap *heap, struct hvmem__bank *b, void *table, int fresh);
+hvmem_u64 hvmem__table_checksum(const struct hvmem__table *table);
+hvmem_u64 hvmem__counts_checksum(const struct hvmem__table *table);
+
+#endif
