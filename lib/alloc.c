@@ -205,9 +205,13 @@ static hvmem_status from_arenas(struct hvmem_heap *heap, struct ask *ask, hvmem_
         return HVMEM_E_NOMEM;
     status = hvmem__take(heap, &ask->want, mfn, &record);
     *owed = hvmem__rec_owed(record);
-    if (status == HVMEM_E_NOMEM && ask->req->count) {
-        status = hvmem__run_search(heap, &ask->want, ask->req->count, ask->req->align, mfn);
+    if (status && ask->req->count) {
+        hvmem_status run =
+            hvmem__run_search(heap, &ask->want, ask->req->count, ask->req->align, mfn);
+
         *owed = HVMEM_OWES_ANY; /* of several blocks: told one by one when they are settled */
+        if (run != HVMEM_E_NOMEM)
+            status = run;
     }
     return status;
 }
@@ -228,7 +232,7 @@ static hvmem_status take_any(struct hvmem_heap *heap, struct ask *ask, hvmem_mfn
         status = from_arenas(heap, ask, mfn, owed);
         ask->window.avoid = 0;
         ask->want.window = window;
-        if (status != HVMEM_E_NOMEM)
+        if (!status)
             return status;
     }
     return from_arenas(heap, ask, mfn, owed);
@@ -436,11 +440,14 @@ hvmem_status hvmem_alloc_order(struct hvmem_heap *heap, hvmem_order order, hvmem
 /* Blocks of one bulk call that share a flush; on the stack. */
 #define BULK 16u
 
-/* Up to BULK blocks: take all, flush once for all, then pay the rest one by one. */
+/*
+ * Up to BULK blocks: take all, flush once for all, then pay the rest one by one. The first that
+ * cannot be paid ends it as if it had been the last one asked for: those behind it go back unused.
+ */
 static hvmem_status alloc_group(struct hvmem_heap *heap, const struct hvmem_request *request,
                                 hvmem_mfn *frames, hvmem_u32 n, hvmem_u32 *got)
 {
-    hvmem_status status = HVMEM_OK, flushed = HVMEM_OK, one;
+    hvmem_status status = HVMEM_OK, stop = HVMEM_OK;
     hvmem_u32 due = 0, taken = 0, i;
     struct got each[BULK];
     hvmem_u64 newest = 0;
@@ -455,23 +462,20 @@ static hvmem_status alloc_group(struct hvmem_heap *heap, const struct hvmem_requ
             due |= due_now(&ask, each[taken++].owed);
     }
     if (due & HVMEM__OWES_FLUSH && !(request->flags & HVMEM_REQ_NOFLUSH)) {
-        for (i = 0; i < taken && !flushed; i++)
-            flushed = hvmem__newest_stamp(heap, each[i].mfn, ask.frames, &at, &owes, &newest);
-        if (!flushed && owes)
-            flushed = hvmem__flush_for(heap, newest);
+        for (i = 0; i < taken && !stop; i++)
+            stop = hvmem__newest_stamp(heap, each[i].mfn, ask.frames, &at, &owes, &newest);
+        if (!stop && owes)
+            stop = hvmem__flush_for(heap, newest);
     }
     for (i = 0, *got = 0; i < taken; i++) {
-        one = flushed;
-        if (one)
+        if (stop)
             undo(heap, &ask, &each[i]);
         else if (each[i].owed)
-            one = settle(heap, &ask, &each[i], 1);
-        if (one)
-            status = one;
-        else
+            stop = settle(heap, &ask, &each[i], 1);
+        if (!stop)
             frames[(*got)++] = each[i].mfn;
     }
-    return status;
+    return stop ? stop : status;
 }
 
 hvmem_status hvmem_alloc_bulk(struct hvmem_heap *heap, const struct hvmem_request *request,

@@ -179,6 +179,22 @@ void hvmem__claim_refund(struct hvmem_heap *heap, hvmem_node node, const struct 
     hvmem__unlock_admin(heap, admin);
 }
 
+int hvmem__claim_short(struct hvmem_heap *heap)
+{
+    hvmem_u64 state;
+    hvmem_node node;
+    int found;
+
+    if (!hvmem__load(&heap->claims_active))
+        return 0;
+    state = lock_claims(heap);
+    found = (hvmem_i64)heap->spare < 0;
+    for (node = 0; node < HVMEM_NODE_LIMIT && !found; node++)
+        found = (hvmem_i64)heap->node[node].spare < 0;
+    unlock_claims(heap, state);
+    return found;
+}
+
 void hvmem__claim_snapshot(struct hvmem_heap *heap, hvmem_u64 *free_frames, hvmem_u64 *claimed)
 {
     hvmem_u64 state = lock_claims(heap);

@@ -8,6 +8,8 @@
  * under the claim lock, in the same arena section that moves the frames. Frames in per-CPU caches
  * are outside the arenas and so count as taken. Without claims nothing is counted and no shared
  * line is touched. Both spares may become negative when bad frames go offline (as two's complement).
+ * Then what is free must not wait in a cache for those without a claim: the caches are emptied and
+ * stay shut (pcpu.h) until the promises hold again.
  */
 #ifndef HVMEM_LIB_CLAIM_H
 #define HVMEM_LIB_CLAIM_H
@@ -70,6 +72,12 @@ void hvmem__claim_use(struct hvmem_heap *heap, struct hvmem_domain *domain, hvme
 
 /* Give all outstanding claims of a domain back. Admin lock held. */
 void hvmem__claim_cancel(struct hvmem_heap *heap, struct hvmem_domain *domain);
+
+/*
+ * Whether less is free in the arenas than is promised, on a node or anywhere: bad frames went offline.
+ * No lock of rank CLAIM or above held.
+ */
+int hvmem__claim_short(struct hvmem_heap *heap);
 
 /* Free frames and claims as of one moment; only while claims are active. */
 void hvmem__claim_snapshot(struct hvmem_heap *heap, hvmem_u64 *free_frames, hvmem_u64 *claimed);

@@ -196,7 +196,9 @@ hvmem_status hvmem__free_block(struct hvmem_heap *heap, struct hvmem__bank *b, h
         if (done)
             hvmem__offline_freed(heap, b, mfn, to);
     } else if (hvmem__rec_state(from) == HVMEM_BLOCK_ALLOCATED &&
-               hvmem__cacheable(heap, hvmem__rec_order(from))) {
+               hvmem__cacheable(heap, hvmem__rec_order(from)) &&
+               !(owed & HVMEM__UNUSED && hvmem__rec_owner(from))) {
+        /* (What a domain has not used goes home: it may be promised to it again.) */
         done = free_to_cache(heap, b, mfn, from, to);
     } else {
         done = free_to_arena(heap, b, mfn, from, to);

@@ -158,6 +158,9 @@ hvmem_status hvmem_offline(struct hvmem_heap *heap, hvmem_mfn mfn)
             status = offline_used(heap, mfn);
         hvmem__unlock_admin(heap, state);
     }
+    /* The frame was promised: what waits in caches must stand in for it. */
+    if (!status && hvmem__unlikely(hvmem__claim_short(heap)))
+        hvmem__pcpu_shut(heap);
     if (!status)
         hvmem__watch(heap);
     return status < 0 ? hvmem__refuse(heap, status, mfn, 0, 0) : status;

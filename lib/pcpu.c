@@ -239,6 +239,11 @@ void hvmem__pcpu_spill(struct hvmem_heap *heap, struct hvmem__pcpu *pc)
 
     if (hot == HVMEM_FAST_NONE)
         return;
+    if (hvmem__unlikely(!mag->capacity)) {
+        give_back(heap, &hot, 1);
+        hvmem__store(&pc->fast.hot, HVMEM_FAST_NONE);
+        return;
+    }
     if (mag->count == mag->capacity)
         shed(heap, mag, mag->capacity / 2);
     hvmem__store(&mag->slot[mag->count], hot);
@@ -251,6 +256,12 @@ void hvmem__pcpu_put(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvm
 {
     struct hvmem__mag *mag = hvmem__mag_of(pc, hvmem__rec_order(record));
 
+    if (hvmem__unlikely(b->table->clean))
+        b->table->clean = 0;
+    if (hvmem__unlikely(!mag->capacity)) {
+        give_back(heap, &mfn, 1);
+        return;
+    }
     if (b->node != hvmem__pcpu_node(heap, pc) || hvmem__rec_owed(record)) {
         hvmem__store(&pc->out[pc->out_count], mfn);
         hvmem__store(&pc->out_count, pc->out_count + 1);
@@ -266,6 +277,13 @@ void hvmem__pcpu_put(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvm
     hvmem__store(&mag->count, mag->count + 1);
 }
 
+/* Let the magazines take blocks in, or no more. Inside the section. */
+static void set_open(struct hvmem__pcpu *pc, int open)
+{
+    pc->mag[0].capacity = open ? HVMEM__MAG_SLOTS : 0;
+    pc->mag[1].capacity = open ? HVMEM__MAG_SLOTS1 : 0;
+}
+
 /* ---- refill --------------------------------------------------------------------------------- */
 
 /* Fill a magazine from the nearest node with memory. Inside the section. */
@@ -276,6 +294,11 @@ static hvmem_status refill(struct hvmem_heap *heap, struct hvmem__pcpu *pc, stru
     hvmem_status status;
     hvmem_u32 i;
 
+    if (hvmem__unlikely(!mag->capacity)) {
+        if (hvmem__claim_short(heap))
+            return HVMEM_E_CLAIM;
+        set_open(pc, 1);
+    }
     if (pc->rest)
         pc->rest--;
     else if (!pc->token && !pc->forced)
@@ -392,6 +415,30 @@ void hvmem__pcpu_drain(struct hvmem_heap *heap, hvmem_cpu cpu)
     hvmem__section_leave(heap, &s);
 }
 
+/* Inside the section. */
+static void forget_bank(struct hvmem_heap *heap, struct hvmem__pcpu *pc)
+{
+    hvmem__pcpu_spill(heap, pc);
+    pc->fast.frames = 0;
+    pc->bank = HVMEM_NULL;
+}
+
+void hvmem__pcpu_shut(struct hvmem_heap *heap)
+{
+    hvmem_cpu cpu;
+
+    for (cpu = 0; cpu < heap->max_cpus; cpu++) {
+        struct hvmem__section s;
+
+        hvmem__section_enter_other(heap, &s, cpu);
+        set_open(s.pc, 0);
+        while (drain_some(heap, s.pc))
+            breathe(heap, &s);
+        forget_bank(heap, s.pc); /* or a hot frame could come in */
+        hvmem__section_leave(heap, &s);
+    }
+}
+
 void hvmem__pcpu_drain_all(struct hvmem_heap *heap)
 {
     hvmem_cpu cpu;
@@ -409,9 +456,7 @@ void hvmem__pcpu_forget_banks(struct hvmem_heap *heap)
 
         hvmem__store(&heap->pcpu[cpu].met, HVMEM_NULL);
         hvmem__section_enter_other(heap, &s, cpu);
-        hvmem__pcpu_spill(heap, s.pc);
-        s.pc->fast.frames = 0;
-        s.pc->bank = HVMEM_NULL;
+        forget_bank(heap, s.pc);
         hvmem__section_leave(heap, &s);
     }
 }
@@ -463,9 +508,8 @@ void hvmem__pcpu_init(struct hvmem_heap *heap)
 
         memset(pc, 0, sizeof *pc);
         pc->mag[0].slot = pc->slot0;
-        pc->mag[0].capacity = HVMEM__MAG_SLOTS;
         pc->mag[1].slot = pc->slot1;
-        pc->mag[1].capacity = HVMEM__MAG_SLOTS1;
+        set_open(pc, 1);
         pc->fast.hot = HVMEM_FAST_NONE;
         set_token(pc, 0);
     }

@@ -44,7 +44,7 @@
 /* One magazine. Changed inside the section only; `count` is read by anyone. */
 struct hvmem__mag {
     hvmem_u32 count;
-    hvmem_u32 capacity;
+    hvmem_u32 capacity;   /* 0: shut */
     hvmem__record cached; /* record of a debt-free block in this magazine */
     hvmem__record given;  /* record it gets when it is handed out to the host itself */
     hvmem_mfn *slot;
@@ -185,6 +185,12 @@ void hvmem__pcpu_forget_banks(struct hvmem_heap *heap);
 
 /* Move the hot frame into the magazine. Inside the section. */
 void hvmem__pcpu_spill(struct hvmem_heap *heap, struct hvmem__pcpu *pc);
+
+/*
+ * Empty all caches and keep them empty: claims are short. A cache opens again by itself when it is
+ * asked for a block and claims hold. No lock held, not inside a section.
+ */
+void hvmem__pcpu_shut(struct hvmem_heap *heap);
 
 /* Whether any cache holds a block. */
 int hvmem__pcpu_any(const struct hvmem_heap *heap);

@@ -65,7 +65,8 @@ HVMEM_API hvmem_status hvmem_domain_limit(struct hvmem_domain *domain, hvmem_u64
  * (HVMEM_NODE_ANY). Replaces the claim on that node that is still outstanding; 0 cancels it. Every
  * allocation of the domain (HVMEM_REQ_NO_CLAIM excepted) uses its claims up: that of the node, then
  * the one for anywhere. Others get HVMEM_E_CLAIM rather than claimed memory. A claim counts frames,
- * not contiguity.
+ * not contiguity. Where bad frames that go offline leave less than was promised, domains with claims
+ * are served in the order they come, the others not at all.
  * Errors: HVMEM_E_NOMEM (not that many unclaimed free frames), HVMEM_E_LIMIT (beyond the page
  * limit), HVMEM_E_DOMAIN (dying), HVMEM_E_NODE.
  */

@@ -69,7 +69,8 @@ HVMEM_API hvmem_status hvmem_alloc_order(struct hvmem_heap *heap, hvmem_order or
 
 /*
  * Allocate up to n blocks of request->order. *got says how many of frames[] were written; fewer
- * than n only with a status other than HVMEM_OK, and those that were got stay allocated.
+ * than n only with a status other than HVMEM_OK: the one that the next block was refused with. Those
+ * that were got stay allocated.
  */
 HVMEM_API hvmem_status hvmem_alloc_bulk(struct hvmem_heap *heap,
                                         const struct hvmem_request *request, hvmem_mfn *frames,

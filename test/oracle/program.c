@@ -124,15 +124,6 @@ static bool some_block(struct program *program, hvmem_mfn *mfn, hvmem_u32 *order
     return false;
 }
 
-/*
- * While claims are outstanding nothing is made to fail and NOFLUSH is not asked: which refusal is due
- * then, and which claim a failed payment returns to, the interface leaves open.
- */
-static bool claims_outstanding(const struct program *program)
-{
-    return shadow_claims(program->shadow, HVMEM_NODE_ANY, false) != 0;
-}
-
 static struct hvmem_request some_request(struct program *program)
 {
     static const hvmem_u32 flags[] = {
@@ -152,8 +143,6 @@ static struct hvmem_request some_request(struct program *program)
     request.node = nodes[(choice >> 3) % 6];
     if (request.flags & HVMEM_REQ_EXACT_NODE && request.node == HVMEM_NODE_ANY)
         request.flags = 0;
-    if (claims_outstanding(program))
-        request.flags &= ~HVMEM_REQ_NOFLUSH;
     if (program->shadow->domain[id].state == HVMEM_DOMAIN_BUILDING)
         request.flags |= defer[choice >> 6];
     request.order = below(program, program->world->config.max_order + 1);
@@ -401,7 +390,7 @@ static hvmem_status make_call(struct program *program, enum program_call call)
     case PROGRAM_CPU_DOWN:
         return call_cpu_down(program);
     case PROGRAM_FAIL:
-        program->world->fail_in = claims_outstanding(program) ? 0 : below(program, 8);
+        program->world->fail_in = below(program, 8);
         return HVMEM_OK;
     default:
         return call_domain(program, call);

@@ -125,11 +125,14 @@ bool shadow_unclaimed(struct shadow *shadow, const struct hvmem_request *request
         from_node = wanted;
     if (from_any > wanted - from_node)
         from_any = wanted - from_node;
+    /* What a domain draws on its own claims it may have, even if bad frames broke a promise. */
     unpromised = wanted - from_node;
-    if (shadow_free_count(shadow, node) < shadow_claims(shadow, node, true) + unpromised)
+    if (unpromised != 0 &&
+        shadow_free_count(shadow, node) < shadow_claims(shadow, node, true) + unpromised)
         return false;
     unpromised -= from_any;
-    return shadow_free_count(shadow, HVMEM_NODE_ANY) >=
+    return unpromised == 0 ||
+           shadow_free_count(shadow, HVMEM_NODE_ANY) >=
            shadow_claims(shadow, HVMEM_NODE_ANY, false) + unpromised;
 }
 

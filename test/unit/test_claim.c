@@ -116,6 +116,92 @@ TEST(claims_and_cached_frames)
     shadow_end(shadow);
 }
 
+/*
+ * Promised frames go bad: what waits in caches stands in for them, and caches take nothing in until
+ * the promises hold again.
+ */
+TEST(bad_frames_are_made_up_from_caches)
+{
+    struct shadow *shadow = two_nodes(0);
+    hvmem_mfn mfn = 0;
+    hvmem_mfn bad;
+    unsigned i;
+
+    CHECK_EQ(shadow_claim(shadow, 1, HVMEM_NODE_ANY, 90), HVMEM_OK);
+    CHECK_EQ(take(shadow, 0, HVMEM_NODE_ANY, 0), HVMEM_OK);
+    CHECK(expect_stats(shadow->world, HVMEM_NODE_ANY).cached > 5);
+    for (bad = 90; bad < 94; bad++)
+        CHECK_EQ(shadow_offline(shadow, bad), HVMEM_OK);
+    for (i = 0; i < 5; i++)
+        CHECK_EQ(take(shadow, 0, HVMEM_NODE_ANY, 0), HVMEM_OK);
+    CHECK_EQ(take(shadow, 0, HVMEM_NODE_ANY, 0), HVMEM_E_CLAIM);
+    for (; bad < 99; bad++)
+        CHECK_EQ(shadow_offline(shadow, bad), HVMEM_OK);
+    for (i = 0; i < 2; i++) {
+        world_set_cpu(i);
+        while (shadow->frame[mfn].state != SHADOW_USED)
+            mfn++;
+        CHECK_EQ(shadow_free(shadow, mfn, 0), HVMEM_OK);
+        CHECK_EQ(take(shadow, 0, HVMEM_NODE_ANY, 0), HVMEM_E_CLAIM);
+        CHECK_EQ(take(shadow, 1, HVMEM_NODE_ANY, 0), HVMEM_OK);
+        shadow_check(shadow);
+    }
+    while (bad-- > 90)
+        CHECK_EQ(shadow_online(shadow, bad), HVMEM_OK);
+    CHECK_EQ(take(shadow, 0, HVMEM_NODE_ANY, 0), HVMEM_OK);
+    CHECK(expect_stats(shadow->world, HVMEM_NODE_ANY).cached != 0);
+    world_set_cpu(0);
+    shadow_end(shadow);
+}
+
+/* Claimed frames on the near node, others on the far one: no E_CLAIM while those can be had. */
+TEST(claims_here_do_not_hide_frames_there)
+{
+    struct shadow *shadow = two_nodes(HVMEM_CONFIG_NO_CPU_CACHE);
+    struct hvmem_request request = expect_run(20, 0, 0, 0);
+    hvmem_mfn mfn;
+    unsigned i;
+
+    for (i = 0; i < 50; i++)
+        CHECK_EQ(take(shadow, 2, 1, HVMEM_REQ_EXACT_NODE), HVMEM_OK);
+    for (mfn = 50; mfn < 100; mfn++)
+        CHECK_EQ(shadow_free(shadow, mfn, 0), HVMEM_OK);
+    CHECK_EQ(shadow_claim(shadow, 1, 0, 50), HVMEM_OK);
+    CHECK_EQ(take(shadow, 0, 0, HVMEM_REQ_NOFLUSH), HVMEM_E_WOULD_FLUSH);
+    /* No block holds a run of 20 on node 1, but several together do. */
+    CHECK_EQ(shadow_reserve(shadow, 70, 1), HVMEM_OK);
+    CHECK_EQ(shadow_alloc(shadow, &request, &mfn), HVMEM_OK);
+    shadow_end(shadow);
+}
+
+/* A payment that fails in the middle of a bulk call: the claims are as if it had stopped there. */
+TEST(bulk_that_fails_gives_claims_back)
+{
+    unsigned fail_in;
+    unsigned failed = 0;
+
+    for (fail_in = 1; fail_in < 24; fail_in++) {
+        struct shadow *shadow = two_nodes(fail_in & 1 ? HVMEM_CONFIG_NO_CPU_CACHE : 0);
+        struct hvmem_request request = expect_block(0, shadow->domain[1].handle);
+        hvmem_mfn frames[20];
+        hvmem_u32 got = 0;
+
+        request.node = 1;
+        CHECK_EQ(shadow_alloc_bulk(shadow, &request, frames, 20, &got), HVMEM_OK);
+        CHECK_EQ(shadow_free_bulk(shadow, frames, 20, 0, &got), HVMEM_OK);
+        CHECK_EQ(shadow_claim(shadow, 1, 1, 3), HVMEM_OK);
+        CHECK_EQ(shadow_claim(shadow, 1, HVMEM_NODE_ANY, 4), HVMEM_OK);
+        request.node = HVMEM_NODE_ANY;
+        request.node_mask = 2;
+        shadow->world->fail_in = fail_in;
+        failed += shadow_alloc_bulk(shadow, &request, frames, 20, &got) != HVMEM_OK;
+        shadow->world->fail_in = 0;
+        CHECK_EQ(expect_domain(shadow->domain[1].handle).claimed, got < 7 ? 7 - got : 0);
+        shadow_end(shadow);
+    }
+    CHECK(failed > 10);
+}
+
 TEST(limits)
 {
     struct shadow *shadow = two_nodes(0);
