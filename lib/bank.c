@@ -317,9 +317,11 @@ hvmem_status hvmem_bank_add(struct hvmem_heap *heap, const struct hvmem_bank *ba
         add_pieces(heap, bank, table);
     nodes ^= heap->node_mask;
     hvmem__unlock_admin(heap, state);
-    /* Caches of CPUs near a node that had no memory so far hold frames of another node. */
-    if (nodes)
+    /* CPUs near a node that had no memory so far cache frames of another, and free to there. */
+    if (nodes) {
+        hvmem__pcpu_forget_banks(heap);
         hvmem__pcpu_drain_all(heap);
+    }
     if (!status)
         hvmem__watch(heap);
     return status ? hvmem__refuse(heap, status, bank->base, HVMEM_ORDER_ANY, bank->frames)
