@@ -49,6 +49,12 @@ hvmem_status hvmem_quiesce(struct hvmem_heap *heap)
         hvmem__unlock_arena(heap, arena, arena_state);
     }
     hvmem__unlock_admin(heap, state);
+    /*
+     * The fast paths do not look at the mark: without a hint they take the other way, which clears it.
+     * What came into caches meanwhile goes home and clears it too.
+     */
+    hvmem__pcpu_forget_banks(heap);
+    hvmem__pcpu_drain_all(heap);
     return HVMEM_OK;
 }
 
@@ -115,11 +121,15 @@ hvmem_status hvmem_bank_adopt(struct hvmem_heap *heap, const struct hvmem_bank *
 /* ---- bringing tables into service ------------------------------------------------------------ */
 
 /*
- * The cursor: pass in the top bits, then frame number. Pass 1 checks unclean banks without changing
- * anything, pass 2 counts and repairs. Banks are visited by address, so that the next position is
- * found from the frame number alone.
+ * The cursor: pass in the top bits, then frame number. The first pass checks unclean banks without
+ * changing anything, the second counts and repairs, the third gives back what lay in caches: it may
+ * merge with any neighbour, so all of them must be counted by then. Banks are visited by address, so
+ * that the next position is found from the frame number alone.
  */
 #define PASS_SHIFT 60u
+#define PASS_CHECK 0u
+#define PASS_COUNT 1u
+#define PASS_GIVE  2u
 
 /* First live bank that ends above mfn. */
 static struct hvmem__bank *bank_from(struct hvmem_heap *heap, hvmem_mfn mfn)
@@ -135,7 +145,7 @@ static struct hvmem__bank *bank_from(struct hvmem_heap *heap, hvmem_mfn mfn)
     return HVMEM_NULL;
 }
 
-/* Pass 1. Frames in no block are left for pass 2. */
+/* Frames in no block are left for the next pass. */
 static hvmem_status check_step(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn *at)
 {
     struct hvmem__found found;
@@ -204,7 +214,7 @@ static void trust_counts(struct hvmem_heap *heap, struct hvmem__bank *b)
     }
 }
 
-/* Pass 2 over a clean bank: only blocks with owners are of interest. */
+/* Second pass over a clean bank: only blocks with owners are of interest. */
 static hvmem_status count_owners(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn *at)
 {
     hvmem_u32 steps;
@@ -258,10 +268,9 @@ static void repair(struct hvmem__bank *b, struct hvmem_block *block, hvmem_mfn m
     hvmem__store(record, r);
 }
 
-/* Pass 2 over an unclean bank. */
+/* Second pass over an unclean bank. */
 static hvmem_status count_all(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn *at)
 {
-    struct hvmem__arena *arena = hvmem__arena_of(heap, b);
     hvmem_status status = HVMEM_OK;
     hvmem_u32 steps;
 
@@ -282,12 +291,48 @@ static hvmem_status count_all(struct hvmem_heap *heap, struct hvmem__bank *b, hv
         }
         repair(b, &block, *at);
         status = count_block(heap, b, &block);
-        if (!status && block.state == HVMEM_BLOCK_CACHED)
-            hvmem__return_block(heap, arena, b, *at, hvmem__load(hvmem__record_at(b, *at)));
         if (!status)
             *at += (hvmem_u64)1 << block.order;
     }
     return status;
+}
+
+/* Third pass over an unclean bank: cached blocks, repaired, go home. */
+static hvmem_status give_cached(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn *at)
+{
+    struct hvmem__arena *arena = hvmem__arena_of(heap, b);
+    hvmem_u32 steps;
+
+    if (*at < b->base)
+        *at = b->base;
+    for (steps = 0; steps < ADOPT_STEPS; steps++) {
+        hvmem_u64 offset = hvmem__bits_next(&b->head, *at - b->base);
+        hvmem__record r;
+
+        if (offset == HVMEM__BITS_NONE) {
+            *at = b->base + b->frames;
+            break;
+        }
+        r = hvmem__load(&b->record[offset]);
+        *at = b->base + offset + 1;
+        if (hvmem__rec_state(r) == HVMEM_BLOCK_CACHED)
+            hvmem__return_block(heap, arena, b, b->base + offset, r);
+    }
+    return HVMEM_OK;
+}
+
+/* One step of a pass over one bank. */
+static hvmem_status adopt_step(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_u64 pass,
+                               hvmem_mfn *at)
+{
+    if (pass == PASS_CHECK)
+        return check_step(heap, b, at);
+    if (pass == PASS_COUNT)
+        return b->table->clean ? count_owners(heap, b, at) : count_all(heap, b, at);
+    if (!b->table->clean)
+        return give_cached(heap, b, at);
+    *at = b->base + b->frames;
+    return HVMEM_OK;
 }
 
 /* A heap that could not be taken over has nothing to give. */
@@ -318,18 +363,15 @@ hvmem_status hvmem_adopt_finish(struct hvmem_heap *heap, hvmem_u64 *cursor)
     pass = *cursor >> PASS_SHIFT;
     at = *cursor & mask;
     b = bank_from(heap, at);
-    if (!b && pass) {
+    if (!b && pass >= PASS_GIVE) {
         heap->adopting = 0;
         return HVMEM_OK;
     }
     if (!b) {
-        *cursor = (hvmem_u64)1 << PASS_SHIFT;
+        *cursor = (pass + 1) << PASS_SHIFT;
         return HVMEM_AGAIN;
     }
-    if (!pass)
-        status = check_step(heap, b, &at);
-    else
-        status = b->table->clean ? count_owners(heap, b, &at) : count_all(heap, b, &at);
+    status = adopt_step(heap, b, pass, &at);
     if (status < 0) {
         forget_counts(heap);
         return hvmem__refuse(heap, status, at, HVMEM_ORDER_ANY, 0);

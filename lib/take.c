@@ -238,6 +238,7 @@ static void explode(struct hvmem_heap *heap, struct hvmem__arena *arena, struct 
     for (i = 0; i < 1u << order; i++) {
         struct hvmem__bank *fb = hvmem__arena_bank(heap, arena, b, mfn + i);
 
+        fb->table->clean = 0;
         hvmem__arena_mark(fb, mfn + i, record);
         hvmem__store(&blocks[i], mfn + i);
     }

@@ -139,6 +139,51 @@ TEST(adopted_without_quiesce)
     }
 }
 
+/* A clean mark does not survive the next change. */
+TEST(change_after_quiesce_clears_the_mark)
+{
+    struct hand_over over;
+    hvmem_mfn mfn = 0;
+    unsigned calls;
+
+    start(&over, 1);
+    REQUIRE_EQ(hvmem_quiesce(over.old->heap), HVMEM_OK);
+    REQUIRE_EQ(hvmem_alloc_order(over.old->heap, 0, &mfn), HVMEM_OK);
+    CHECK_EQ(hvmem_free(over.old->heap, mfn, 0), HVMEM_OK);
+    REQUIRE_EQ(adopt(&over, &calls), HVMEM_OK);
+    CHECK_EQ(expect_stats(over.new, HVMEM_NODE_ANY).free +
+                 expect_stats(over.new, HVMEM_NODE_ANY).quarantined,
+             expect_stats(over.old, HVMEM_NODE_ANY).free);
+    finish(&over);
+}
+
+/* Nor does a free clear it less than an allocation does, through a cache or not. */
+TEST(free_after_quiesce_clears_the_mark)
+{
+    struct hand_over over;
+    hvmem_mfn mfn[3] = {0};
+    struct hvmem_stats before;
+    unsigned calls;
+    unsigned caches;
+    unsigned i;
+
+    for (caches = 0; caches < 2; caches++) {
+        start(&over, caches);
+        for (i = 0; i < 3; i++)
+            REQUIRE_EQ(hvmem_alloc_order(over.old->heap, 0, &mfn[i]), HVMEM_OK);
+        REQUIRE_EQ(hvmem_quiesce(over.old->heap), HVMEM_OK);
+        CHECK_EQ(hvmem_free(over.old->heap, mfn[0], 0), HVMEM_OK);
+        CHECK_EQ(hvmem_free(over.old->heap, mfn[1], 0), HVMEM_OK);
+        world_set_cpu(1);
+        CHECK_EQ(hvmem_free(over.old->heap, mfn[2], 0), HVMEM_OK);
+        world_set_cpu(0);
+        before = expect_stats(over.old, HVMEM_NODE_ANY);
+        REQUIRE_EQ(adopt(&over, &calls), HVMEM_OK);
+        CHECK_EQ(expect_stats(over.new, HVMEM_NODE_ANY).free, before.free);
+        finish(&over);
+    }
+}
+
 /* Another base, length, node, order, page size: refused, the table unchanged. */
 TEST(other_geometry_is_refused)
 {
