@@ -175,6 +175,7 @@ hvmem_status hvmem_heap_init(void *memory, hvmem_size bytes, const struct hvmem_
                              struct hvmem_heap **heap)
 {
     struct cutter cutter = {HVMEM_NULL, 0};
+    struct hvmem__host host;
     struct parts parts;
     hvmem_status status;
     hvmem_size need;
@@ -185,13 +186,14 @@ hvmem_status hvmem_heap_init(void *memory, hvmem_size bytes, const struct hvmem_
         return status;
     if (!memory || bytes < need || ((hvmem_uptr)memory & (HVMEM_LINE - 1)))
         return HVMEM_E_BUFFER;
+    hvmem__host_bind(&host, config->host, config->host_ctx, config->lock_regime);
+    if (!hvmem__host_can_lock(&host))
+        return HVMEM_E_ARG;
     memset(memory, 0, need);
     cutter.base = memory;
     *heap = cut(&cutter, 1, sizeof **heap);
     layout(&cutter, config, &parts);
-    hvmem__host_bind(&(*heap)->host, config->host, config->host_ctx, config->lock_regime);
-    if (!hvmem__host_can_lock(&(*heap)->host))
-        return HVMEM_E_ARG;
+    (*heap)->host = host;
     attach(*heap, &parts);
     configure(*heap, config);
     for (i = 0; i < HVMEM_NODE_LIMIT; i++)

@@ -70,7 +70,8 @@ HVMEM_API hvmem_status hvmem_heap_size(const struct hvmem_config *config, hvmem_
 /*
  * Make a heap without banks in memory[0 .. bytes). The memory may hold anything; it belongs to the
  * heap until the host stops using the heap. One CPU; no atomics are used.
- * Errors: as hvmem_heap_size, HVMEM_E_BUFFER.
+ * Errors: as hvmem_heap_size, HVMEM_E_BUFFER, HVMEM_E_ARG (also: the regime HVMEM_LOCK_IRQSAVE and a
+ * host without the operations irq_save and irq_restore). Nothing is written then.
  */
 HVMEM_API hvmem_status hvmem_heap_init(void *memory, hvmem_size bytes,
                                        const struct hvmem_config *config, struct hvmem_heap **heap);

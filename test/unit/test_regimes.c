@@ -75,6 +75,31 @@ TEST(every_regime_and_host)
             }
 }
 
+/* IRQSAVE needs the two operations. */
+TEST(irqsave_without_its_operations)
+{
+    struct hvmem_config config = world_config();
+    struct hvmem_heap *heap = NULL;
+    struct hvmem_host_ops ops;
+    hvmem_size bytes = 0;
+    void *memory;
+
+    memset(&ops, 0, sizeof ops);
+    ops.size = sizeof ops;
+    config.lock_regime = HVMEM_LOCK_IRQSAVE;
+    config.host = &ops;
+    REQUIRE_EQ(hvmem_heap_size(&config, &bytes), HVMEM_OK);
+    memory = aligned_alloc(64, bytes);
+    REQUIRE(memory != NULL);
+    CHECK_EQ(hvmem_heap_init(memory, bytes, &config, &heap), HVMEM_E_ARG);
+    config.host = NULL;
+    CHECK_EQ(hvmem_heap_init(memory, bytes, &config, &heap), HVMEM_E_ARG);
+    CHECK(heap == NULL);
+    config.lock_regime = HVMEM_LOCK_PLAIN;
+    CHECK_EQ(hvmem_heap_init(memory, bytes, &config, &heap), HVMEM_OK);
+    free(memory);
+}
+
 /* An older host: its table ends before `settle`; what lies behind is not read. */
 TEST(shorter_host_table)
 {
