@@ -131,6 +131,8 @@ hvmem_status hvmem_stats(struct hvmem_heap *heap, hvmem_node node, hvmem_size si
     used = stats->reserved + stats->offline + stats->quarantined;
     if (stats->free > stats->frames - used) /* frames that moved while they were counted */
         stats->free = stats->frames - used;
+    if (stats->cached > stats->free)
+        stats->cached = stats->free;
     stats->allocated = stats->frames - stats->free - used;
     stats->refused = hvmem__load(&heap->refused);
     stats->flushes = hvmem__load(&heap->flushes);

@@ -33,7 +33,11 @@ HVMEM_BEGIN_DECLS
 HVMEM_API hvmem_status hvmem_lookup(struct hvmem_heap *heap, hvmem_mfn mfn,
                                     struct hvmem_block *block);
 
-/* Counts. `free` includes `cached`. */
+/*
+ * Counts. `free` includes `cached`, and free + allocated + reserved + offline + quarantined = frames,
+ * always. Where other CPUs allocate and free meanwhile, a frame on its way between a cache and the
+ * node heap may be counted as free or as allocated, whichever it is not.
+ */
 struct hvmem_stats {
     hvmem_u64 frames;    /* in all banks */
     hvmem_u64 free;      /* can be allocated, per-CPU caches included */
@@ -53,7 +57,8 @@ struct hvmem_stats {
 HVMEM_API hvmem_u64 hvmem_free_frames(struct hvmem_heap *heap);
 
 /*
- * Exact counts of a node (HVMEM_NODE_ANY: of all). Takes each lock in turn.
+ * Counts of a node (HVMEM_NODE_ANY: of all), exact when no other call is running. Takes each lock in
+ * turn.
  * Errors: HVMEM_E_NODE (no memory on that node), HVMEM_E_VERSION.
  */
 HVMEM_API hvmem_status hvmem_stats(struct hvmem_heap *heap, hvmem_node node, hvmem_size size,

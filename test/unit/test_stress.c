@@ -145,12 +145,29 @@ static void worker(struct stress *stress, unsigned me, struct storm *storm)
     __atomic_fetch_add(&storm->done, 1, __ATOMIC_RELEASE);
 }
 
+/* What statistics say at any moment adds up. */
+static void check_sums(struct stress *stress, hvmem_node node)
+{
+    struct hvmem_stats stats;
+
+    if (hvmem_stats(stress->world->heap, node, sizeof stats, &stats) != HVMEM_OK) {
+        stress_fail(stress, "statistics refused");
+        return;
+    }
+    if (stats.free > stats.frames || stats.cached > stats.free ||
+        stats.free + stats.allocated + stats.reserved + stats.offline + stats.quarantined !=
+            stats.frames)
+        stress_fail(stress, "of %llu frames %llu free, %llu cached, %llu allocated, %llu reserved",
+                    (unsigned long long)stats.frames, (unsigned long long)stats.free,
+                    (unsigned long long)stats.cached, (unsigned long long)stats.allocated,
+                    (unsigned long long)stats.reserved);
+}
+
 /* Until the workers end: bad frames, drains, the extra bank, claims, statistics. */
 static void administrator(struct stress *stress, struct storm *storm)
 {
     struct test_rng rng = test_rng(990);
     struct world *world = stress->world;
-    struct hvmem_stats stats;
     hvmem_mfn bad[8];
     unsigned bads = 0;
     bool extra = false;
@@ -191,8 +208,8 @@ static void administrator(struct stress *stress, struct storm *storm)
             hvmem_domain_claim(storm->domain[0], HVMEM_NODE_ANY, test_below(&rng, 500));
             break;
         case 5:
-            if (hvmem_stats(world->heap, HVMEM_NODE_ANY, sizeof stats, &stats) != HVMEM_OK)
-                stress_fail(stress, "statistics refused");
+            check_sums(stress, HVMEM_NODE_ANY);
+            check_sums(stress, (hvmem_node)test_below(&rng, 2));
             break;
         default:
             hvmem_lookup(world->heap, mfn, &(struct hvmem_block){0});
