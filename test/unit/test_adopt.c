@@ -31,7 +31,7 @@ static void start(struct hand_over *over, unsigned caches)
     over->config.max_cpus = 2;
     over->config.flags = caches ? 0 : HVMEM_CONFIG_NO_CPU_CACHE;
     over->bank = (struct hvmem_bank){sizeof over->bank, HVMEM_BANK_DIRTY, 0x123, FRAMES, 0, 0};
-    over->old = WORLD_NEW(&over->config, WORLD_BROADCAST);
+    over->old = WORLD_NEW(&over->config, WORLD_BROADCAST | WORLD_BARRIER);
     REQUIRE_EQ(hvmem_bank_size(over->old->heap, &over->bank, &over->bytes), HVMEM_OK);
     over->table = aligned_alloc(64, over->bytes);
     REQUIRE(over->table != NULL);
