@@ -25,7 +25,7 @@ static void mark_clean(const struct hvmem_heap *heap, struct hvmem__bank *b)
     b->table->quarantine_frames = b->quarantine_frames;
     memcpy(b->table->free_blocks, b->free_blocks, sizeof b->free_blocks);
     b->table->counts_checksum = hvmem__counts_checksum(b->table);
-    b->table->clean = 1;
+    hvmem__store(&b->table->clean, 1);
 }
 
 hvmem_status hvmem_quiesce(struct hvmem_heap *heap)

@@ -139,7 +139,8 @@ void hvmem__arena_exhausted(struct hvmem_heap *heap, const struct hvmem__arena *
 static HVMEM_NOINLINE void merge_counts(struct hvmem__bank *b, struct hvmem__bank *bb,
                                         hvmem_u64 counted, hvmem_u32 order)
 {
-    b->table->clean = bb->table->clean = 0;
+    hvmem__store(&b->table->clean, 0);
+    hvmem__store(&bb->table->clean, 0);
     add_frames(b, (hvmem_u64)0 - counted);
     add_frames(bb, (hvmem_u64)0 - ((hvmem_u64)1 << order));
 }
@@ -214,7 +215,7 @@ static hvmem__record split_to(struct hvmem_heap *heap, struct hvmem__arena *aren
             struct hvmem__bank *rb = hvmem__arena_bank(heap, arena, b, middle);
 
             if (hvmem__unlikely(rb != b))
-                rb->table->clean = 0;
+                hvmem__store(&rb->table->clean, 0);
             enter(rb, middle, k, right);
             add_frames(rb, (hvmem_u64)1 << k);
             record = left;
@@ -240,8 +241,8 @@ hvmem__record hvmem__arena_carve(struct hvmem_heap *heap, struct hvmem__arena *a
     HVMEM__ASSERT2(&heap->host, hvmem__lock_held(&heap->host, &arena->lock));
     was_free = hvmem__bits_take(&hb->free[head_order], hvmem__block_index(hb, head, head_order));
     HVMEM__ASSERT(&heap->host, was_free);
-    if (hvmem__unlikely(hb->table->clean))
-        hb->table->clean = 0;
+    if (hvmem__unlikely(hvmem__load(&hb->table->clean)))
+        hvmem__store(&hb->table->clean, 0);
     left_set(hb, head_order);
     add_frames(hb, (hvmem_u64)0 - ((hvmem_u64)1 << head_order));
     record = hvmem__rec_with_order(record, head_order);
@@ -424,7 +425,7 @@ static void split_plain(struct hvmem_heap *heap, struct hvmem__arena *arena, str
 
         enter(rb, middle, k, hvmem__rec_make(k, HVMEM_BLOCK_FREE, 0));
         if (hvmem__unlikely(rb != b)) { /* counted in b by the caller */
-            rb->table->clean = 0;
+            hvmem__store(&rb->table->clean, 0);
             add_frames(rb, (hvmem_u64)1 << k);
             add_frames(b, (hvmem_u64)0 - ((hvmem_u64)1 << k));
         }

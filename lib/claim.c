@@ -120,12 +120,17 @@ void hvmem__claim_use(struct hvmem_heap *heap, struct hvmem_domain *domain, hvme
 static void switch_counting(struct hvmem_heap *heap, hvmem_u32 on)
 {
     hvmem_u32 i, number;
+    hvmem_u64 claims;
 
     if (heap->claims_active == on)
         return;
-    heap->spare = 0;
-    for (i = 0; i < HVMEM_NODE_LIMIT; i++)
+    /* Arenas that still count when it ends need the spares as they are. */
+    claims = lock_claims(heap);
+    if (on)
+        heap->spare = 0;
+    for (i = 0; on && i < HVMEM_NODE_LIMIT; i++)
         heap->node[i].spare = 0;
+    unlock_claims(heap, claims);
     hvmem__store(&heap->claims_active, on);
     for (i = 0; i < heap->arenas; i++) {
         struct hvmem__arena *arena = &heap->arena[i];
@@ -235,6 +240,15 @@ static hvmem_status replace(struct hvmem_domain *domain, hvmem_u32 index, hvmem_
     return status;
 }
 
+hvmem_u64 hvmem__claim_outstanding(struct hvmem_heap *heap, hvmem_node node)
+{
+    hvmem_u64 state = lock_claims(heap), claimed;
+
+    claimed = node == HVMEM_NODE_ANY ? heap->claimed : heap->node[node].claimed;
+    unlock_claims(heap, state);
+    return claimed;
+}
+
 hvmem_status hvmem_domain_claim(struct hvmem_domain *domain, hvmem_node node, hvmem_u64 frames)
 {
     hvmem_u32 index = node == HVMEM_NODE_ANY ? HVMEM__CLAIM_ANY : node;
@@ -255,7 +269,7 @@ hvmem_status hvmem_domain_claim(struct hvmem_domain *domain, hvmem_node node, hv
     } else {
         switch_counting(heap, 1);
         status = replace(domain, index, frames);
-        if (!heap->claimed)
+        if (!hvmem__claim_outstanding(heap, HVMEM_NODE_ANY))
             switch_counting(heap, 0);
     }
     hvmem__unlock_admin(heap, state);

@@ -79,6 +79,9 @@ void hvmem__claim_cancel(struct hvmem_heap *heap, struct hvmem_domain *domain);
  */
 int hvmem__claim_short(struct hvmem_heap *heap);
 
+/* Claims outstanding on one node, or all. No lock of rank CLAIM or above held. */
+hvmem_u64 hvmem__claim_outstanding(struct hvmem_heap *heap, hvmem_node node);
+
 /* Free frames and claims as of one moment; only while claims are active. */
 void hvmem__claim_snapshot(struct hvmem_heap *heap, hvmem_u64 *free_frames, hvmem_u64 *claimed);
 

@@ -126,7 +126,7 @@ hvmem_status hvmem_stats(struct hvmem_heap *heap, hvmem_node node, hvmem_size si
     if (node == HVMEM_NODE_ANY && hvmem__load(&heap->claims_active))
         snapshot(heap, stats);
     else if (node != HVMEM_NODE_ANY)
-        stats->claimed = hvmem__load(&heap->node[node].claimed);
+        stats->claimed = hvmem__claim_outstanding(heap, node);
     stats->free += stats->cached;
     used = stats->reserved + stats->offline + stats->quarantined;
     if (stats->free > stats->frames - used) /* frames that moved while they were counted */

@@ -32,7 +32,7 @@ static int bad_in(const struct hvmem_heap *heap, hvmem_mfn lo, hvmem_mfn hi)
 static void mark_offline(struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record)
 {
     record = hvmem__rec_with_owner(hvmem__rec_with_state(record, HVMEM_BLOCK_OFFLINE), 0);
-    b->table->clean = 0;
+    hvmem__store(&b->table->clean, 0);
     b->offline_frames++;
     hvmem__arena_mark(b, mfn, record);
 }
@@ -178,7 +178,7 @@ static hvmem_status online_free(struct hvmem_heap *heap, struct hvmem__bank *b, 
 
         if (hvmem__rec_state(r) == HVMEM_BLOCK_OFFLINE) {
             b->offline_frames--;
-            b->table->clean = 0;
+            hvmem__store(&b->table->clean, 0);
             hvmem__bits_clear(&b->head, mfn - b->base);
             hvmem__claim_give(heap, arena, 1);
             hvmem__arena_give(heap, arena, b, mfn, r);

@@ -256,8 +256,8 @@ void hvmem__pcpu_put(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvm
 {
     struct hvmem__mag *mag = hvmem__mag_of(pc, hvmem__rec_order(record));
 
-    if (hvmem__unlikely(b->table->clean))
-        b->table->clean = 0;
+    if (hvmem__unlikely(hvmem__load(&b->table->clean)))
+        hvmem__store(&b->table->clean, 0);
     if (hvmem__unlikely(!mag->capacity)) {
         give_back(heap, &mfn, 1);
         return;

@@ -89,7 +89,7 @@ static void carve_range(struct hvmem_heap *heap, struct hvmem__arena *arena, str
         if (size > order)
             size = order;
         record = hvmem__arena_carve(heap, arena, b, head, order, lo, size);
-        b->table->clean = 0;
+        hvmem__store(&b->table->clean, 0);
         hvmem__arena_mark(b, lo, record | (keep & ~(hvmem__record)31u));
         lo += (hvmem_u64)1 << size;
     }
@@ -313,7 +313,7 @@ static hvmem_status split_off(struct hvmem_heap *heap, struct hvmem__bank *b, hv
     parts.hi = hi;
     parts.give = 0;
     state = hvmem__lock_arena(heap, arena);
-    b->table->clean = 0;
+    hvmem__store(&b->table->clean, 0);
     hvmem__bits_clear(&b->head, head - b->base);
     part(heap, arena, b, head, hvmem__rec_with_dirt(from, hvmem__rec_dirt(from)), &parts);
     hvmem__unlock_arena(heap, arena, state);

@@ -38,8 +38,8 @@ void hvmem__return_block(struct hvmem_heap *heap, struct hvmem__arena *arena, st
 {
     hvmem_u64 frames = (hvmem_u64)1 << hvmem__rec_order(record);
 
-    if (hvmem__unlikely(b->table->clean))
-        b->table->clean = 0;
+    if (hvmem__unlikely(hvmem__load(&b->table->clean)))
+        hvmem__store(&b->table->clean, 0);
     hvmem__bits_clear(&b->head, mfn - b->base);
     hvmem__claim_give(heap, arena, frames);
     hvmem__arena_give(heap, arena, b, mfn, record);
@@ -50,8 +50,8 @@ void hvmem__return_frames(struct hvmem_heap *heap, struct hvmem__arena *arena,
 {
     hvmem_u64 frames = (hvmem_u64)1 << order;
 
-    if (hvmem__unlikely(b->table->clean))
-        b->table->clean = 0;
+    if (hvmem__unlikely(hvmem__load(&b->table->clean)))
+        hvmem__store(&b->table->clean, 0);
     hvmem__bits_clear_range(&b->head, mfn - b->base, frames);
     hvmem__claim_give(heap, arena, frames);
     hvmem__arena_give(heap, arena, b, mfn, hvmem__rec_make(order, HVMEM_BLOCK_FREE, 0));
@@ -121,7 +121,7 @@ static hvmem_status take_locked(struct hvmem_heap *heap, struct hvmem__arena *ar
         return HVMEM_E_NOMEM;
     }
     b = hvmem__arena_bank(heap, arena, &heap->bank[arena->first_bank], *mfn);
-    b->table->clean = 0;
+    hvmem__store(&b->table->clean, 0);
     *record |= want->keep & ~(hvmem__record)31u;
     if (want->count)
         hvmem__run_keep(heap, arena, b, *mfn, *record, want->count);
@@ -200,7 +200,7 @@ int hvmem__take_plain(struct hvmem_heap *heap, hvmem_u32 order, hvmem_mfn *mfn)
     if (hvmem__likely(!arena->counted))
         b = hvmem__arena_take_plain(heap, arena, order, mfn);
     if (hvmem__likely(b != HVMEM_NULL)) {
-        b->table->clean = 0;
+        hvmem__store(&b->table->clean, 0);
         hvmem__arena_mark(b, *mfn, hvmem__rec_make(order, HVMEM_BLOCK_ALLOCATED, 0));
         hvmem__pcpu_met(heap, b);
     }
@@ -238,7 +238,7 @@ static void explode(struct hvmem_heap *heap, struct hvmem__arena *arena, struct 
     for (i = 0; i < 1u << order; i++) {
         struct hvmem__bank *fb = hvmem__arena_bank(heap, arena, b, mfn + i);
 
-        fb->table->clean = 0;
+        hvmem__store(&fb->table->clean, 0);
         hvmem__arena_mark(fb, mfn + i, record);
         hvmem__store(&blocks[i], mfn + i);
     }
@@ -269,7 +269,7 @@ static hvmem_u32 batch_locked(struct hvmem_heap *heap, struct hvmem__arena *aren
         if (!hvmem__arena_take(heap, arena, size, HVMEM_NULL, &mfn, &record))
             break;
         b = hvmem__arena_bank(heap, arena, b, mfn);
-        b->table->clean = 0;
+        hvmem__store(&b->table->clean, 0);
         if (order)
             hvmem__arena_mark(b, mfn, hvmem__rec_with_state(record, HVMEM_BLOCK_CACHED));
         else
