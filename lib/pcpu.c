@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* pcpu.c: sections, bias tokens, refill and drain of the per-CPU caches. */
+/* pcpu.c: sections, bias tokens and refill of the per-CPU caches; drain.c empties them. */
 #include "pcpu.h"
 
 #include "arena.h"
@@ -7,8 +7,6 @@
 #include "take.h"
 #include "testpoint.h"
 
-/* Work a lock section of a drain does before it lets others in, in frames given back. */
-#define DRAIN_STEPS 4u
 /* Blocks one refill takes. */
 #define REFILL0 32u
 #define REFILL1 4u
@@ -143,113 +141,7 @@ hvmem_node hvmem__pcpu_node(const struct hvmem_heap *heap, const struct hvmem__p
     return nodes ? hvmem__nearest(heap, home, nodes) : home;
 }
 
-/* ---- give back ------------------------------------------------------------------------------ */
-
-/*
- * How many single frames at the front of a batch make one block, freed upwards or downwards: a power
- * of two, and the block's first frame. All owe nothing and lie in bank b.
- */
-static hvmem_u32 block_at_front(const struct hvmem_heap *heap, const struct hvmem__bank *b,
-                                const hvmem_mfn *blocks, hvmem_u32 count, hvmem_mfn *first)
-{
-    const hvmem__record plain = hvmem__rec_make(0, HVMEM_BLOCK_CACHED, 0);
-    hvmem_u64 step = count > 1 && blocks[1] < blocks[0] ? ~(hvmem_u64)0 : 1;
-    hvmem_u32 n = 0, order, most;
-
-    while (n < count && blocks[n] == blocks[0] + n * step && hvmem__bank_holds(b, blocks[n]) &&
-           hvmem__load(hvmem__record_at(b, blocks[n])) == plain)
-        n++;
-    *first = blocks[0];
-    if (n < 2)
-        return 1;
-    /* The largest aligned block: going down its last frame comes first. */
-    most = hvmem__lowest((step == 1 ? blocks[0] : blocks[0] + 1) | (hvmem_u64)1 << 32);
-    order = hvmem__highest(n);
-    order = order < most ? order : most;
-    order = order < heap->max_order ? order : heap->max_order;
-    if (step != 1)
-        *first = blocks[0] + 1 - ((hvmem_u64)1 << order);
-    return 1u << order;
-}
-
-/* Give back the front of a batch as one block; how many of its frames that were. Arena lock held. */
-static hvmem_u32 give_front(struct hvmem_heap *heap, struct hvmem__arena *arena,
-                            struct hvmem__bank *b, const hvmem_mfn *blocks, hvmem_u32 count)
-{
-    hvmem__record record = hvmem__load(hvmem__record_at(b, blocks[0]));
-    hvmem_mfn first = blocks[0];
-    hvmem_u32 n = 1;
-
-    if (hvmem__rec_order(record) == 0)
-        n = block_at_front(heap, b, blocks, count, &first);
-    if (n > 1)
-        hvmem__return_frames(heap, arena, b, first, hvmem__lowest(n));
-    else
-        hvmem__return_block(heap, arena, b, blocks[0], record);
-    return n;
-}
-
-/*
- * Give blocks back to their arenas: one lock a section, a section ends after DRAIN_STEPS blocks or
- * where the arena changes; neighbours among single frames go as one block. Their records say CACHED.
- * Inside the section.
- */
-static void give_back(struct hvmem_heap *heap, const hvmem_mfn *blocks, hvmem_u32 count)
-{
-    hvmem_u32 i = 0;
-
-    while (i < count) {
-        struct hvmem__bank *b = hvmem__bank_of(heap, blocks[i]);
-        struct hvmem__arena *arena = hvmem__arena_of(heap, b);
-        hvmem_u64 state = hvmem__lock_arena(heap, arena);
-        hvmem_u32 steps = 0;
-
-        do {
-            i += give_front(heap, arena, b, blocks + i, count - i);
-            steps++;
-        } while (i < count && steps < DRAIN_STEPS &&
-                 (b = hvmem__arena_bank(heap, arena, b, blocks[i])) != HVMEM_NULL);
-        hvmem__unlock_arena(heap, arena, state);
-    }
-}
-
-static void flush_out(struct hvmem_heap *heap, struct hvmem__pcpu *pc)
-{
-    hvmem_u32 count = pc->out_count;
-
-    give_back(heap, pc->out, count);
-    hvmem__store(&pc->out_count, 0);
-}
-
-/* Give back the oldest `count` blocks of a magazine. Inside the section. */
-static void shed(struct hvmem_heap *heap, struct hvmem__mag *mag, hvmem_u32 count)
-{
-    hvmem_u32 i;
-
-    give_back(heap, mag->slot, count);
-    for (i = count; i < mag->count; i++)
-        hvmem__store(&mag->slot[i - count], mag->slot[i]);
-    hvmem__store(&mag->count, mag->count - count);
-}
-
-void hvmem__pcpu_spill(struct hvmem_heap *heap, struct hvmem__pcpu *pc)
-{
-    struct hvmem__mag *mag = &pc->mag[0];
-    hvmem_mfn hot = hvmem__load(&pc->fast.hot);
-
-    if (hot == HVMEM_FAST_NONE)
-        return;
-    if (hvmem__unlikely(!mag->capacity)) {
-        give_back(heap, &hot, 1);
-        hvmem__store(&pc->fast.hot, HVMEM_FAST_NONE);
-        return;
-    }
-    if (mag->count == mag->capacity)
-        shed(heap, mag, mag->capacity / 2);
-    hvmem__store(&mag->slot[mag->count], hot);
-    hvmem__store(&mag->count, mag->count + 1);
-    hvmem__store(&pc->fast.hot, HVMEM_FAST_NONE);
-}
+/* ---- into a cache ---------------------------------------------------------------------------- */
 
 void hvmem__pcpu_put(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvmem__bank *b,
                      hvmem_mfn mfn, hvmem__record record)
@@ -259,26 +151,26 @@ void hvmem__pcpu_put(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvm
     if (hvmem__unlikely(hvmem__load(&b->table->clean)))
         hvmem__store(&b->table->clean, 0);
     if (hvmem__unlikely(!mag->capacity)) {
-        give_back(heap, &mfn, 1);
+        hvmem__pcpu_give_back(heap, &mfn, 1);
         return;
     }
     if (b->node != hvmem__pcpu_node(heap, pc) || hvmem__rec_owed(record)) {
         hvmem__store(&pc->out[pc->out_count], mfn);
         hvmem__store(&pc->out_count, pc->out_count + 1);
         if (pc->out_count == HVMEM__OUT_SLOTS)
-            flush_out(heap, pc);
+            hvmem__pcpu_flush_out(heap, pc);
         return;
     }
     if (hvmem__rec_order(record) == 0)
         hvmem__pcpu_spill(heap, pc); /* older than this one */
     if (mag->count == mag->capacity)
-        shed(heap, mag, mag->capacity / 2);
+        hvmem__pcpu_shed(heap, mag, mag->capacity / 2);
     hvmem__store(&mag->slot[mag->count], mfn);
     hvmem__store(&mag->count, mag->count + 1);
 }
 
 /* Let the magazines take blocks in, or no more. Inside the section. */
-static void set_open(struct hvmem__pcpu *pc, int open)
+void hvmem__pcpu_set_open(struct hvmem__pcpu *pc, int open)
 {
     pc->mag[0].capacity = open ? HVMEM__MAG_SLOTS : 0;
     pc->mag[1].capacity = open ? HVMEM__MAG_SLOTS1 : 0;
@@ -297,7 +189,7 @@ static hvmem_status refill(struct hvmem_heap *heap, struct hvmem__pcpu *pc, stru
     if (hvmem__unlikely(!mag->capacity)) {
         if (hvmem__claim_short(heap))
             return HVMEM_E_CLAIM;
-        set_open(pc, 1);
+        hvmem__pcpu_set_open(pc, 1);
     }
     if (pc->rest)
         pc->rest--;
@@ -352,152 +244,7 @@ int hvmem__pcpu_take(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 
     return 1;
 }
 
-/* ---- all caches ----------------------------------------------------------------------------- */
-
-static int holds_any(const struct hvmem__pcpu *pc)
-{
-    return hvmem__load(&pc->out_count) || hvmem__load(&pc->mag[0].count) ||
-           hvmem__load(&pc->mag[1].count) || hvmem__load(&pc->fast.hot) != HVMEM_FAST_NONE;
-}
-
-int hvmem__pcpu_any(const struct hvmem_heap *heap)
-{
-    hvmem_cpu cpu;
-
-    for (cpu = 0; cpu < heap->max_cpus; cpu++)
-        if (holds_any(&heap->pcpu[cpu]))
-            return 1;
-    return 0;
-}
-
-/* Give the last few blocks of a list back. Inside the section. */
-static void shed_last(struct hvmem_heap *heap, const hvmem_mfn *blocks, hvmem_u32 *count)
-{
-    hvmem_u32 some = *count < DRAIN_STEPS ? *count : DRAIN_STEPS;
-
-    give_back(heap, blocks + (*count - some), some);
-    hvmem__store(count, *count - some);
-}
-
-/* A few blocks of a cache, so that the gate is not held for long. Whether more are left. */
-static int drain_some(struct hvmem_heap *heap, struct hvmem__pcpu *pc)
-{
-    if (!pc->mag[0].count)
-        hvmem__pcpu_spill(heap, pc);
-    if (pc->out_count)
-        shed_last(heap, pc->out, &pc->out_count);
-    else if (pc->mag[0].count)
-        shed_last(heap, pc->mag[0].slot, &pc->mag[0].count);
-    else
-        shed_last(heap, pc->mag[1].slot, &pc->mag[1].count);
-    return holds_any(pc);
-}
-
-/* Let others, the cache's own CPU among them, through the gate; `closed` stays raised. */
-static void breathe(struct hvmem_heap *heap, struct hvmem__section *s)
-{
-    if (s->gated == HVMEM__GATED_NOBODY)
-        return;
-    hvmem__unlock(&heap->host, &s->pc->gate, HVMEM__RANK_CACHE, s->lock_state);
-    s->lock_state = hvmem__lock(&heap->host, &s->pc->gate, HVMEM__RANK_CACHE);
-}
-
-void hvmem__pcpu_drain(struct hvmem_heap *heap, hvmem_cpu cpu)
-{
-    struct hvmem__pcpu *pc = &heap->pcpu[cpu];
-    struct hvmem__section s;
-
-    if (!holds_any(pc))
-        return;
-    hvmem__section_enter_other(heap, &s, cpu);
-    while (drain_some(heap, pc))
-        breathe(heap, &s);
-    hvmem__section_leave(heap, &s);
-}
-
-/* Inside the section. */
-static void forget_bank(struct hvmem_heap *heap, struct hvmem__pcpu *pc)
-{
-    hvmem__pcpu_spill(heap, pc);
-    pc->fast.frames = 0;
-    pc->bank = HVMEM_NULL;
-}
-
-void hvmem__pcpu_shut(struct hvmem_heap *heap)
-{
-    hvmem_cpu cpu;
-
-    for (cpu = 0; cpu < heap->max_cpus; cpu++) {
-        struct hvmem__section s;
-
-        hvmem__section_enter_other(heap, &s, cpu);
-        set_open(s.pc, 0);
-        while (drain_some(heap, s.pc))
-            breathe(heap, &s);
-        forget_bank(heap, s.pc); /* or a hot frame could come in */
-        hvmem__section_leave(heap, &s);
-    }
-}
-
-void hvmem__pcpu_drain_all(struct hvmem_heap *heap)
-{
-    hvmem_cpu cpu;
-
-    for (cpu = 0; cpu < heap->max_cpus; cpu++)
-        hvmem__pcpu_drain(heap, cpu);
-}
-
-void hvmem__pcpu_forget_banks(struct hvmem_heap *heap)
-{
-    hvmem_cpu cpu;
-
-    for (cpu = 0; cpu < heap->max_cpus; cpu++) {
-        struct hvmem__section s;
-
-        hvmem__store(&heap->pcpu[cpu].met, HVMEM_NULL);
-        hvmem__section_enter_other(heap, &s, cpu);
-        forget_bank(heap, s.pc);
-        hvmem__section_leave(heap, &s);
-    }
-}
-
-static hvmem_u64 cached_on(struct hvmem_heap *heap, const hvmem_mfn *slot, hvmem_u32 count,
-                           hvmem_u32 order, hvmem_node node)
-{
-    hvmem_u64 frames = 0;
-    hvmem_u32 i;
-
-    if (node == HVMEM_NODE_ANY && order != HVMEM_ORDER_ANY)
-        return (hvmem_u64)count << order;
-    for (i = 0; i < count; i++) {
-        const struct hvmem__bank *b = hvmem__bank_of(heap, hvmem__load(&slot[i]));
-
-        if (b && (node == HVMEM_NODE_ANY || b->node == node))
-            frames += (hvmem_u64)1 << (order == HVMEM_ORDER_ANY
-                                           ? hvmem__rec_order(hvmem__load(
-                                                 hvmem__record_at(b, hvmem__load(&slot[i]))))
-                                           : order);
-    }
-    return frames;
-}
-
-hvmem_u64 hvmem__pcpu_cached(struct hvmem_heap *heap, hvmem_node node)
-{
-    hvmem_u64 frames = 0;
-    hvmem_cpu cpu;
-
-    for (cpu = 0; cpu < heap->max_cpus; cpu++) {
-        const struct hvmem__pcpu *pc = &heap->pcpu[cpu];
-
-        if (hvmem__load(&pc->fast.hot) != HVMEM_FAST_NONE)
-            frames += cached_on(heap, &pc->fast.hot, 1, 0, node);
-        frames += cached_on(heap, pc->slot0, hvmem__load(&pc->mag[0].count), 0, node);
-        frames +=
-            cached_on(heap, pc->slot1, hvmem__load(&pc->mag[1].count), HVMEM__MAG_ORDER1, node);
-        frames += cached_on(heap, pc->out, hvmem__load(&pc->out_count), HVMEM_ORDER_ANY, node);
-    }
-    return frames;
-}
+/* ---- birth ----------------------------------------------------------------------------------- */
 
 void hvmem__pcpu_init(struct hvmem_heap *heap)
 {
@@ -509,15 +256,15 @@ void hvmem__pcpu_init(struct hvmem_heap *heap)
         memset(pc, 0, sizeof *pc);
         pc->mag[0].slot = pc->slot0;
         pc->mag[1].slot = pc->slot1;
-        set_open(pc, 1);
+        hvmem__pcpu_set_open(pc, 1);
         pc->fast.hot = HVMEM_FAST_NONE;
         set_token(pc, 0);
     }
     HVMEM__ASSERT(&heap->host, HVMEM_FAST_CACHED == hvmem__rec_make(0, HVMEM_BLOCK_CACHED, 0));
 }
 
-struct hvmem_cpu *hvmem_cpu_handle_version(struct hvmem_heap *heap, hvmem_cpu cpu,
-                                           hvmem_u32 version)
+struct hvmem_cpu_cache *hvmem_cpu_handle_version(struct hvmem_heap *heap, hvmem_cpu cpu,
+                                                 hvmem_u32 version)
 {
     if (!heap)
         return HVMEM_NULL;

@@ -51,7 +51,7 @@ struct hvmem__mag {
 };
 
 struct hvmem__pcpu {
-    struct hvmem_cpu fast;   /* first: its address is the handle. Section and hot frame */
+    struct hvmem_cpu_cache fast; /* first: its address is the handle. Section and hot frame */
     struct hvmem__bank *bank; /* whose geometry `fast` holds; constant while it is live; section */
     hvmem_u32 token;          /* bias of what this CPU hands out; 0 = none; section */
     hvmem_u32 out_count;
@@ -200,5 +200,22 @@ hvmem_u64 hvmem__pcpu_cached(struct hvmem_heap *heap, hvmem_node node);
 
 /* Several CPUs from now on: give tokens up, decide how sections work. */
 void hvmem__pcpu_smp(struct hvmem_heap *heap);
+
+/* ---- between pcpu.c and drain.c ----------------------------------------------------------------- */
+
+void hvmem__pcpu_flush_out(struct hvmem_heap *heap, struct hvmem__pcpu *pc);
+
+/*
+ * Give blocks back to their arenas: one lock a section, a section ends after DRAIN_STEPS blocks or
+ * where the arena changes; neighbours among single frames go as one block. Their records say CACHED.
+ * Inside the section.
+ */
+void hvmem__pcpu_give_back(struct hvmem_heap *heap, const hvmem_mfn *blocks, hvmem_u32 count);
+
+/* Give back the oldest `count` blocks of a magazine. Inside the section. */
+void hvmem__pcpu_shed(struct hvmem_heap *heap, struct hvmem__mag *mag, hvmem_u32 count);
+
+/* Let the magazines take blocks in, or no more. Inside the section. */
+void hvmem__pcpu_set_open(struct hvmem__pcpu *pc, int open);
 
 #endif

@@ -9,7 +9,7 @@
 
 #include "body.h"
 
-static __thread struct hvmem_cpu *volatile handle;
+static __thread struct hvmem_cpu_cache *volatile handle;
 
 static inline int op_alloc(struct bench_pool *pool, hvmem_u32 order, hvmem_u64 *frame)
 {

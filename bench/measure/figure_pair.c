@@ -85,8 +85,7 @@ FIGURE(pair0_vs_jemalloc, "pair0.vs_jemalloc", "ratio",
     figure_comment("pair0: hvmem inline %.2f ns, called %.2f ns (ratio %.2f), jemalloc "
                    "malloc(4096)/free %.2f ns, mallocx/sdallocx aligned %.2f ns",
                    bench_median(&side[FORM_INLINE].samples[0]), bench_median(calls),
-                   bench_median_ratio(calls, best),
-                   bench_median(&side[FORM_MALLOC].samples[0]),
+                   bench_median_ratio(calls, best), bench_median(&side[FORM_MALLOC].samples[0]),
                    bench_median(&side[FORM_MALLOCX].samples[0]));
     bench_rounds_free(side, FORMS);
     return ratio;

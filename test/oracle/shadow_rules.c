@@ -131,9 +131,8 @@ bool shadow_unclaimed(struct shadow *shadow, const struct hvmem_request *request
         shadow_free_count(shadow, node) < shadow_claims(shadow, node, true) + unpromised)
         return false;
     unpromised -= from_any;
-    return unpromised == 0 ||
-           shadow_free_count(shadow, HVMEM_NODE_ANY) >=
-           shadow_claims(shadow, HVMEM_NODE_ANY, false) + unpromised;
+    return unpromised == 0 || shadow_free_count(shadow, HVMEM_NODE_ANY) >=
+                                  shadow_claims(shadow, HVMEM_NODE_ANY, false) + unpromised;
 }
 
 void shadow_use_claims(struct shadow *shadow, const struct hvmem_request *request, hvmem_node node)

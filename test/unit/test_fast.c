@@ -32,7 +32,7 @@ static hvmem_u64 cached(struct world *world)
 TEST(pairs_and_counts)
 {
     struct world *world = fast_world(0);
-    struct hvmem_cpu *cpu = hvmem_cpu_handle(world->heap, 0);
+    struct hvmem_cpu_cache *cpu = hvmem_cpu_handle(world->heap, 0);
     hvmem_mfn a = 0, b = 0;
     hvmem_u64 before;
 
@@ -60,7 +60,7 @@ TEST(all_frames_once)
     static hvmem_mfn frames[FRAMES];
     static char seen[FRAMES];
     struct world *world = fast_world(0);
-    struct hvmem_cpu *cpu = hvmem_cpu_handle(world->heap, 0);
+    struct hvmem_cpu_cache *cpu = hvmem_cpu_handle(world->heap, 0);
     hvmem_mfn more;
     unsigned i;
 
@@ -86,7 +86,7 @@ TEST(all_frames_once)
 TEST(mistakes_are_refused)
 {
     struct world *world = fast_world(0);
-    struct hvmem_cpu *cpu = hvmem_cpu_handle(world->heap, 0);
+    struct hvmem_cpu_cache *cpu = hvmem_cpu_handle(world->heap, 0);
     hvmem_mfn a = 0, block = 0;
 
     REQUIRE_EQ(hvmem_alloc_page(world->heap, cpu, &a), HVMEM_OK);
@@ -108,7 +108,7 @@ TEST(mistakes_are_refused)
 TEST(garbage_records_do_not_count)
 {
     struct world *world = fast_world(0);
-    struct hvmem_cpu *cpu = hvmem_cpu_handle(world->heap, 0);
+    struct hvmem_cpu_cache *cpu = hvmem_cpu_handle(world->heap, 0);
     hvmem_mfn a = 0, block = 0;
 
     REQUIRE_EQ(hvmem_alloc_page(world->heap, cpu, &a), HVMEM_OK);
@@ -128,7 +128,7 @@ TEST(garbage_records_do_not_count)
 TEST(without_caches_everything_falls_back)
 {
     struct world *world = fast_world(HVMEM_CONFIG_NO_CPU_CACHE);
-    struct hvmem_cpu *cpu = hvmem_cpu_handle(world->heap, 0);
+    struct hvmem_cpu_cache *cpu = hvmem_cpu_handle(world->heap, 0);
     hvmem_mfn a = 0;
 
     CHECK_EQ(hvmem_alloc_page(world->heap, cpu, &a), HVMEM_OK);
