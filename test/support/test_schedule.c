@@ -144,6 +144,16 @@ static void thread_main(int thread)
     setcontext(&explorer.contexts[next]);
 }
 
+/* A thread's context, ready to start. */
+static void prepare(int i)
+{
+    getcontext(&explorer.contexts[i]);
+    explorer.contexts[i].uc_stack.ss_sp = stacks[i];
+    explorer.contexts[i].uc_stack.ss_size = STACK_BYTES;
+    explorer.contexts[i].uc_link = NULL;
+    makecontext(&explorer.contexts[i], (void (*)(void))thread_main, 1, i);
+}
+
 static void run_once(void)
 {
     int i;
@@ -152,16 +162,10 @@ static void run_once(void)
     explorer.waits = 0;
     explorer.preemptions = explorer.schedule->preemptions;
     memset(explorer.done, 0, sizeof explorer.done);
-    for (i = 0; i < explorer.schedule->threads; i++) {
-        getcontext(&explorer.contexts[i]);
-        explorer.contexts[i].uc_stack.ss_sp = stacks[i];
-        explorer.contexts[i].uc_stack.ss_size = STACK_BYTES;
-        explorer.contexts[i].uc_link = NULL;
-        makecontext(&explorer.contexts[i], (void (*)(void))thread_main, 1, i);
-    }
-    i = choose(explorer.schedule->threads);
-    explorer.current = i;
-    swapcontext(&explorer.main, &explorer.contexts[i]);
+    for (i = 0; i < explorer.schedule->threads; i++)
+        prepare(i);
+    explorer.current = choose(explorer.schedule->threads);
+    swapcontext(&explorer.main, &explorer.contexts[explorer.current]);
     explorer.current = -1;
 }
 
