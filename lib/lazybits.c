@@ -135,11 +135,13 @@ hvmem_u64 hvmem__bits_next(const struct hvmem__bits *bits, hvmem_u64 from)
         if ((at >> 6) >= level_words(bits, k))
             return HVMEM__BITS_NONE;
     }
-    /* Down: the first member below it. */
+    /* Down: the first member below it. A table to be adopted may be damaged: trust no summary. */
     at = word << 6 | hvmem__lowest(mask);
     while (k > 0) {
         k--;
+        if (at >= level_words(bits, k) || !bits->level[k][at])
+            return HVMEM__BITS_NONE;
         at = at << 6 | hvmem__lowest(bits->level[k][at]);
     }
-    return at;
+    return at < bits->count ? at : HVMEM__BITS_NONE;
 }

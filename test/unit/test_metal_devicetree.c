@@ -45,7 +45,7 @@ static void host_reset(void)
 /* ---- a writer of trees ---- */
 
 static uint8_t blob[65536] __attribute__((aligned(8)));
-static char strings[2048];
+static char strings[16384];
 static uint32_t struct_bytes, strings_bytes;
 
 #define STRUCT_AT 72u /* header 40, two reservation entries 32 */
