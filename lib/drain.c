@@ -8,8 +8,10 @@
 
 /* Work a lock section of a drain does before it lets others in, in frames given back. */
 #define DRAIN_STEPS 4u
+/* Blocks given back in one turn at a cache's gate, which is held meanwhile. */
+#define GATE_STEPS 1u
 /* Turns at the gate after which a cache counts as empty even if its CPU keeps filling it. */
-#define DRAIN_TURNS 256u
+#define DRAIN_TURNS 512u
 
 /* ---- give back ------------------------------------------------------------------------------ */
 
@@ -140,7 +142,7 @@ int hvmem__pcpu_any(const struct hvmem_heap *heap)
 /* Give the last few blocks of a list back. Inside the section. */
 static void shed_last(struct hvmem_heap *heap, const hvmem_mfn *blocks, hvmem_u32 *count)
 {
-    hvmem_u32 some = *count < DRAIN_STEPS ? *count : DRAIN_STEPS;
+    hvmem_u32 some = *count < GATE_STEPS ? *count : GATE_STEPS;
 
     hvmem__pcpu_give_back(heap, blocks + (*count - some), some);
     hvmem__store(count, *count - some);
