@@ -10,7 +10,10 @@ set(HVMEM_HOSTED_WARNINGS
     -Wall -Wextra -Wshadow -Wcast-qual -Wmissing-prototypes -Wstrict-prototypes -Wvla -Wundef
     -Wwrite-strings)
 
+# As an error: clang only warns of it on other machines.
+set(CMAKE_REQUIRED_FLAGS -Werror)
 check_c_compiler_flag(-mno-outline-atomics HVMEM_HAS_NO_OUTLINE_ATOMICS)
+unset(CMAKE_REQUIRED_FLAGS)
 
 # The headers alone, for code that must not pull in a particular build of the core.
 add_library(hvmem_headers INTERFACE)
