@@ -41,7 +41,7 @@ HVMEM_INLINE void left_set(struct hvmem__bank *b, hvmem_u32 order)
 }
 
 /* Add to a bank's count of free frames (two's complement). Arena lock held. */
-static inline void add_frames(struct hvmem__bank *b, hvmem_u64 frames)
+HVMEM_INLINE void add_frames(struct hvmem__bank *b, hvmem_u64 frames)
 {
     hvmem__store(&b->free_frames, b->free_frames + frames);
 }

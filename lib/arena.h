@@ -40,9 +40,9 @@ struct hvmem__window {
 struct hvmem__bank *hvmem__arena_bank_far(struct hvmem_heap *heap, const struct hvmem__arena *arena,
                                           struct hvmem__bank *near, hvmem_mfn mfn);
 
-static inline struct hvmem__bank *hvmem__arena_bank(struct hvmem_heap *heap,
-                                                    const struct hvmem__arena *arena,
-                                                    struct hvmem__bank *near, hvmem_mfn mfn)
+HVMEM_INLINE struct hvmem__bank *hvmem__arena_bank(struct hvmem_heap *heap,
+                                                   const struct hvmem__arena *arena,
+                                                   struct hvmem__bank *near, hvmem_mfn mfn)
 {
     if (hvmem__likely(hvmem__bank_holds(near, mfn)))
         return near;
@@ -93,7 +93,7 @@ void hvmem__split_record(struct hvmem_heap *heap, struct hvmem__arena *arena, st
                          hvmem__record *right);
 
 /* Enter a block that is not free: set its head bit and record. */
-static inline void hvmem__arena_mark(struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record)
+HVMEM_INLINE void hvmem__arena_mark(struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record)
 {
     hvmem__store_release(hvmem__record_at(b, mfn), record);
     hvmem__bits_set(&b->head, mfn - b->base);

@@ -20,8 +20,8 @@
          __builtin_offsetof(struct hvmem_backend_ops, member) + sizeof((be)->ops->member) &&       \
      (be)->ops->member)
 
-static inline hvmem_status hvmem__backend_tlb_flush(struct hvmem_backend *be,
-                                                    const struct hvmem_tlb_flush *flush)
+HVMEM_INLINE hvmem_status hvmem__backend_tlb_flush(struct hvmem_backend *be,
+                                                   const struct hvmem_tlb_flush *flush)
 {
 #ifdef HVMEM_BACKEND_TLB_FLUSH
     return HVMEM_BACKEND_TLB_FLUSH(be, flush);
@@ -30,8 +30,8 @@ static inline hvmem_status hvmem__backend_tlb_flush(struct hvmem_backend *be,
 #endif
 }
 
-static inline hvmem_status hvmem__backend_dcache(struct hvmem_backend *be, hvmem_u32 op,
-                                                 hvmem_uptr addr, hvmem_size bytes)
+HVMEM_INLINE hvmem_status hvmem__backend_dcache(struct hvmem_backend *be, hvmem_u32 op,
+                                                hvmem_uptr addr, hvmem_size bytes)
 {
 #ifdef HVMEM_BACKEND_DCACHE
     return HVMEM_BACKEND_DCACHE(be, op, addr, bytes);
@@ -41,14 +41,14 @@ static inline hvmem_status hvmem__backend_dcache(struct hvmem_backend *be, hvmem
 #endif
 }
 
-static inline hvmem_status hvmem__backend_icache_all(struct hvmem_backend *be, hvmem_u32 scope)
+HVMEM_INLINE hvmem_status hvmem__backend_icache_all(struct hvmem_backend *be, hvmem_u32 scope)
 {
     return HVMEM__BACKEND_HAS(be, icache_all) ? be->ops->icache_all(be, scope)
                                               : HVMEM_E_UNSUPPORTED;
 }
 
-static inline hvmem_status hvmem__backend_zero(struct hvmem_backend *be, hvmem_uptr addr,
-                                               hvmem_size bytes)
+HVMEM_INLINE hvmem_status hvmem__backend_zero(struct hvmem_backend *be, hvmem_uptr addr,
+                                              hvmem_size bytes)
 {
 #ifdef HVMEM_BACKEND_ZERO
     return HVMEM_BACKEND_ZERO(be, addr, bytes);
@@ -57,8 +57,8 @@ static inline hvmem_status hvmem__backend_zero(struct hvmem_backend *be, hvmem_u
 #endif
 }
 
-static inline hvmem_status hvmem__backend_guest_entry(struct hvmem_backend *be, hvmem_u32 owed,
-                                                      hvmem_u32 *value)
+HVMEM_INLINE hvmem_status hvmem__backend_guest_entry(struct hvmem_backend *be, hvmem_u32 owed,
+                                                     hvmem_u32 *value)
 {
     return HVMEM__BACKEND_HAS(be, guest_entry) ? be->ops->guest_entry(be, owed, value)
                                                : HVMEM_E_UNSUPPORTED;

@@ -34,7 +34,7 @@ hvmem_status hvmem__bank_link(struct hvmem_heap *heap, struct hvmem__bank *b);
 void hvmem__bank_unlink(struct hvmem_heap *heap, struct hvmem__bank *b);
 
 /* Frames [mfn, mfn + frames) as one block-aligned step: largest order at mfn that fits. */
-static inline hvmem_u32 hvmem__fit(const struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 frames)
+HVMEM_INLINE hvmem_u32 hvmem__fit(const struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 frames)
 {
     hvmem_u32 order = hvmem__highest(frames);
 
@@ -47,34 +47,34 @@ static inline hvmem_u32 hvmem__fit(const struct hvmem_heap *heap, hvmem_mfn mfn,
     return order < heap->max_order ? order : heap->max_order;
 }
 
-static inline hvmem__record *hvmem__record_at(const struct hvmem__bank *b, hvmem_mfn mfn)
+HVMEM_INLINE hvmem__record *hvmem__record_at(const struct hvmem__bank *b, hvmem_mfn mfn)
 {
     return &b->record[mfn - b->base];
 }
 
-static inline int hvmem__bank_holds(const struct hvmem__bank *b, hvmem_mfn mfn)
+HVMEM_INLINE int hvmem__bank_holds(const struct hvmem__bank *b, hvmem_mfn mfn)
 {
     return mfn - b->base < b->frames;
 }
 
 /* Index of the block of order k at mfn in the bank's free set of that order. */
-static inline hvmem_u64 hvmem__block_index(const struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 k)
+HVMEM_INLINE hvmem_u64 hvmem__block_index(const struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 k)
 {
     return (mfn >> k) - (b->base >> k);
 }
 
-static inline hvmem_mfn hvmem__block_mfn(const struct hvmem__bank *b, hvmem_u64 index, hvmem_u32 k)
+HVMEM_INLINE hvmem_mfn hvmem__block_mfn(const struct hvmem__bank *b, hvmem_u64 index, hvmem_u32 k)
 {
     return ((b->base >> k) + index) << k;
 }
 
-static inline int hvmem__is_head(const struct hvmem__bank *b, hvmem_mfn mfn)
+HVMEM_INLINE int hvmem__is_head(const struct hvmem__bank *b, hvmem_mfn mfn)
 {
     return hvmem__bits_test(&b->head, mfn - b->base);
 }
 
-static inline struct hvmem__arena *hvmem__arena_of(struct hvmem_heap *heap,
-                                                   const struct hvmem__bank *b)
+HVMEM_INLINE struct hvmem__arena *hvmem__arena_of(struct hvmem_heap *heap,
+                                                  const struct hvmem__bank *b)
 {
     return &heap->arena[b->arena];
 }

@@ -32,9 +32,9 @@ struct hvmem__drawn {
 void hvmem__claim_ask(struct hvmem_heap *heap, const struct hvmem__arena *arena,
                       struct hvmem_domain *domain, hvmem_u64 frames, struct hvmem__drawn *drawn);
 
-static inline void hvmem__claim_take(struct hvmem_heap *heap, const struct hvmem__arena *arena,
-                                     struct hvmem_domain *domain, hvmem_u64 frames,
-                                     struct hvmem__drawn *drawn)
+HVMEM_INLINE void hvmem__claim_take(struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                                    struct hvmem_domain *domain, hvmem_u64 frames,
+                                    struct hvmem__drawn *drawn)
 {
     drawn->domain = (struct hvmem_domain *)0;
     drawn->frames = frames;
@@ -59,8 +59,8 @@ void hvmem__claim_force(struct hvmem_heap *heap, const struct hvmem__arena *aren
 void hvmem__claim_add(struct hvmem_heap *heap, const struct hvmem__arena *arena, hvmem_u64 frames);
 
 /* `frames` became free in this arena. Arena lock held. */
-static inline void hvmem__claim_give(struct hvmem_heap *heap, const struct hvmem__arena *arena,
-                                     hvmem_u64 frames)
+HVMEM_INLINE void hvmem__claim_give(struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                                    hvmem_u64 frames)
 {
     if (hvmem__unlikely(arena->counted))
         hvmem__claim_add(heap, arena, frames);

@@ -48,18 +48,18 @@ struct hvmem__cpu_time {
 };
 HVMEM_STATIC_ASSERT(sizeof(struct hvmem__cpu_time) == HVMEM_LINE, cpu_time_is_a_line);
 
-static inline hvmem_u64 hvmem__stamp_decode(hvmem_u32 stamp, hvmem_u64 now)
+HVMEM_INLINE hvmem_u64 hvmem__stamp_decode(hvmem_u32 stamp, hvmem_u64 now)
 {
     return now - ((now - stamp) & HVMEM__STAMP_MASK);
 }
 
-static inline hvmem_u32 hvmem__stamp_encode(hvmem_u64 time)
+HVMEM_INLINE hvmem_u32 hvmem__stamp_encode(hvmem_u64 time)
 {
     return (hvmem_u32)(time & HVMEM__STAMP_MASK);
 }
 
 /* The stamp a merged block carries: the newer of those that count (blocks owing a flush). */
-static inline hvmem_u32 hvmem__stamp_newer(hvmem_u64 now, hvmem__record left, hvmem__record right)
+HVMEM_INLINE hvmem_u32 hvmem__stamp_newer(hvmem_u64 now, hvmem__record left, hvmem__record right)
 {
     hvmem_u32 l = hvmem__rec_stamp(left), r = hvmem__rec_stamp(right);
 
@@ -75,7 +75,7 @@ static inline hvmem_u32 hvmem__stamp_newer(hvmem_u64 now, hvmem__record left, hv
  * given out, for flushes that tick only if there is a reason; an older value may overwrite a newer
  * one, which costs such a flush its effect and nothing else.
  */
-static inline hvmem_u32 hvmem__stamp_now(struct hvmem_heap *heap)
+HVMEM_INLINE hvmem_u32 hvmem__stamp_now(struct hvmem_heap *heap)
 {
     hvmem_u64 now = hvmem__load(&heap->clock.now);
 
@@ -86,13 +86,13 @@ static inline hvmem_u32 hvmem__stamp_now(struct hvmem_heap *heap)
 }
 
 /* The time that a record's stamp stands for at most. The record was loaded before, with acquire. */
-static inline hvmem_u64 hvmem__stamp_time(const struct hvmem_heap *heap, hvmem__record record)
+HVMEM_INLINE hvmem_u64 hvmem__stamp_time(const struct hvmem_heap *heap, hvmem__record record)
 {
     return hvmem__stamp_decode(hvmem__rec_stamp(record), hvmem__load(&heap->clock.now));
 }
 
 /* Number of the calling CPU where times are kept by CPU; 0 while only one runs. */
-static inline hvmem_cpu hvmem__clock_cpu(const struct hvmem_heap *heap)
+HVMEM_INLINE hvmem_cpu hvmem__clock_cpu(const struct hvmem_heap *heap)
 {
     return heap->host.smp || heap->host.regime == HVMEM_LOCK_CALLER ? hvmem__this_cpu(&heap->host)
                                                                     : 0;
@@ -111,7 +111,7 @@ hvmem_u64 hvmem__clock_tick(struct hvmem_heap *heap);
 void hvmem__clock_publish(struct hvmem_heap *heap, hvmem_cpu cpu, hvmem_u64 time);
 
 /* Whether a frame stamped at this time owes no flush to any CPU, as far as is known without asking. */
-static inline int hvmem__clock_mature(const struct hvmem_heap *heap, hvmem_u64 stamp)
+HVMEM_INLINE int hvmem__clock_mature(const struct hvmem_heap *heap, hvmem_u64 stamp)
 {
     return heap->clock.mode != HVMEM__CLOCK_OFF && stamp < hvmem__load_acquire(&heap->clock.floor);
 }

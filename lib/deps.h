@@ -17,7 +17,6 @@ void *memcpy(void *to, const void *from, hvmem_size bytes);
 #define hvmem__unlikely(x) (__builtin_expect(!!(x), 0) != 0)
 
 #define HVMEM_NOINLINE __attribute__((noinline))
-#define HVMEM_INLINE   static inline __attribute__((always_inline))
 
 /* Compile-time assertion usable from gnu99 on: `name` describes what must hold. */
 #define HVMEM_STATIC_ASSERT(condition, name) typedef char hvmem_assert_##name[(condition) ? 1 : -1]
@@ -34,25 +33,25 @@ void *memcpy(void *to, const void *from, hvmem_size bytes);
 /* The compiler may not move memory accesses across it; the CPU may. */
 #define hvmem__compiler_barrier() __atomic_signal_fence(__ATOMIC_SEQ_CST)
 
-static inline hvmem_u64 hvmem__round_up(hvmem_u64 value, hvmem_u64 power_of_two)
+HVMEM_INLINE hvmem_u64 hvmem__round_up(hvmem_u64 value, hvmem_u64 power_of_two)
 {
     return (value + (power_of_two - 1)) & ~(power_of_two - 1);
 }
 
 /* Index of the lowest set bit; word must not be 0. */
-static inline hvmem_u32 hvmem__lowest(hvmem_u64 word)
+HVMEM_INLINE hvmem_u32 hvmem__lowest(hvmem_u64 word)
 {
     return (hvmem_u32)__builtin_ctzll(word);
 }
 
 /* Index of the highest set bit; word must not be 0. */
-static inline hvmem_u32 hvmem__highest(hvmem_u64 word)
+HVMEM_INLINE hvmem_u32 hvmem__highest(hvmem_u64 word)
 {
     return 63u - (hvmem_u32)__builtin_clzll(word);
 }
 
 /* Number of set bits; the builtin would call a library on machines without the instruction. */
-static inline hvmem_u32 hvmem__weight(hvmem_u64 word)
+HVMEM_INLINE hvmem_u32 hvmem__weight(hvmem_u64 word)
 {
     hvmem_u32 n = 0;
 
@@ -62,7 +61,7 @@ static inline hvmem_u32 hvmem__weight(hvmem_u64 word)
 }
 
 /* Smallest order whose block holds `frames`; frames >= 1. */
-static inline hvmem_u32 hvmem__order_for(hvmem_u64 frames)
+HVMEM_INLINE hvmem_u32 hvmem__order_for(hvmem_u64 frames)
 {
     return frames <= 1 ? 0 : hvmem__highest(frames - 1) + 1;
 }

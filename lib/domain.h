@@ -21,7 +21,7 @@ struct hvmem_domain {
 };
 
 /* The domain of an owner id, or NULL for 0. The owner of a frame exists. */
-static inline struct hvmem_domain *hvmem__domain_of(const struct hvmem_heap *heap, hvmem_u32 id)
+HVMEM_INLINE struct hvmem_domain *hvmem__domain_of(const struct hvmem_heap *heap, hvmem_u32 id)
 {
     return id && id <= heap->max_domains ? __atomic_load_n(&heap->domain[id], __ATOMIC_ACQUIRE)
                                          : (struct hvmem_domain *)0;

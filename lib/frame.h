@@ -40,67 +40,67 @@ HVMEM_STATIC_ASSERT(HVMEM_ORDER_LIMIT < 32, order_fits_5_bits);
 HVMEM_STATIC_ASSERT(HVMEM_BLOCK_QUARANTINE < 8, state_fits_3_bits);
 HVMEM_STATIC_ASSERT(HVMEM_OWES_ANY == 0xffu, owed_fits_8_bits);
 
-static inline hvmem_u32 hvmem__rec_order(hvmem__record r)
+HVMEM_INLINE hvmem_u32 hvmem__rec_order(hvmem__record r)
 {
     return (hvmem_u32)(r & 31u);
 }
 
-static inline hvmem_u32 hvmem__rec_state(hvmem__record r)
+HVMEM_INLINE hvmem_u32 hvmem__rec_state(hvmem__record r)
 {
     return (hvmem_u32)(r >> 5) & 7u;
 }
 
-static inline hvmem_u32 hvmem__rec_owed(hvmem__record r)
+HVMEM_INLINE hvmem_u32 hvmem__rec_owed(hvmem__record r)
 {
     return (hvmem_u32)(r >> 8) & 0xffu;
 }
 
-static inline hvmem_u32 hvmem__rec_owner(hvmem__record r)
+HVMEM_INLINE hvmem_u32 hvmem__rec_owner(hvmem__record r)
 {
     return (hvmem_u32)(r >> 16) & 0xffffu;
 }
 
-static inline hvmem_u32 hvmem__rec_stamp(hvmem__record r)
+HVMEM_INLINE hvmem_u32 hvmem__rec_stamp(hvmem__record r)
 {
     return (hvmem_u32)(r >> 32) & 0xffffu;
 }
 
-static inline hvmem_u32 hvmem__rec_bias(hvmem__record r)
+HVMEM_INLINE hvmem_u32 hvmem__rec_bias(hvmem__record r)
 {
     return (hvmem_u32)(r >> 48);
 }
 
-static inline hvmem__record hvmem__rec_make(hvmem_u32 order, hvmem_u32 state, hvmem_u32 owner)
+HVMEM_INLINE hvmem__record hvmem__rec_make(hvmem_u32 order, hvmem_u32 state, hvmem_u32 owner)
 {
     return (hvmem__record)order | (hvmem__record)state << 5 | (hvmem__record)owner << 16;
 }
 
-static inline hvmem__record hvmem__rec_with_order(hvmem__record r, hvmem_u32 order)
+HVMEM_INLINE hvmem__record hvmem__rec_with_order(hvmem__record r, hvmem_u32 order)
 {
     return (r & ~(hvmem__record)31u) | order;
 }
 
-static inline hvmem__record hvmem__rec_with_state(hvmem__record r, hvmem_u32 state)
+HVMEM_INLINE hvmem__record hvmem__rec_with_state(hvmem__record r, hvmem_u32 state)
 {
     return (r & ~((hvmem__record)7u << 5)) | (hvmem__record)state << 5;
 }
 
-static inline hvmem__record hvmem__rec_with_owed(hvmem__record r, hvmem_u32 owed)
+HVMEM_INLINE hvmem__record hvmem__rec_with_owed(hvmem__record r, hvmem_u32 owed)
 {
     return (r & ~((hvmem__record)0xffu << 8)) | (hvmem__record)owed << 8;
 }
 
-static inline hvmem__record hvmem__rec_with_owner(hvmem__record r, hvmem_u32 owner)
+HVMEM_INLINE hvmem__record hvmem__rec_with_owner(hvmem__record r, hvmem_u32 owner)
 {
     return (r & ~((hvmem__record)0xffffu << 16)) | (hvmem__record)owner << 16;
 }
 
-static inline hvmem__record hvmem__rec_with_stamp(hvmem__record r, hvmem_u32 stamp)
+HVMEM_INLINE hvmem__record hvmem__rec_with_stamp(hvmem__record r, hvmem_u32 stamp)
 {
     return (r & ~((hvmem__record)0xffffu << 32)) | (hvmem__record)(stamp & 0xffffu) << 32;
 }
 
-static inline hvmem__record hvmem__rec_with_bias(hvmem__record r, hvmem_u32 bias)
+HVMEM_INLINE hvmem__record hvmem__rec_with_bias(hvmem__record r, hvmem_u32 bias)
 {
     return (r & ~((hvmem__record)0xffffu << 48)) | (hvmem__record)bias << 48;
 }
@@ -113,14 +113,14 @@ static inline hvmem__record hvmem__rec_with_bias(hvmem__record r, hvmem_u32 bias
 #define HVMEM__DIRT_DIRTY 1u
 #define HVMEM__DIRT_MIXED 2u
 
-static inline hvmem_u32 hvmem__rec_dirt(hvmem__record r)
+HVMEM_INLINE hvmem_u32 hvmem__rec_dirt(hvmem__record r)
 {
     if (!(hvmem__rec_owed(r) & HVMEM_OWES_SCRUB))
         return HVMEM__DIRT_CLEAN;
     return hvmem__rec_bias(r) == HVMEM__BIAS_MIXED ? HVMEM__DIRT_MIXED : HVMEM__DIRT_DIRTY;
 }
 
-static inline hvmem__record hvmem__rec_with_dirt(hvmem__record r, hvmem_u32 dirt)
+HVMEM_INLINE hvmem__record hvmem__rec_with_dirt(hvmem__record r, hvmem_u32 dirt)
 {
     hvmem_u32 owed = hvmem__rec_owed(r) & ~HVMEM_OWES_SCRUB;
 
@@ -131,17 +131,17 @@ static inline hvmem__record hvmem__rec_with_dirt(hvmem__record r, hvmem_u32 dirt
 }
 
 /* Record of a right half's first frame while its node is MIXED. */
-static inline hvmem__record hvmem__node_make(hvmem_u32 left_dirt, hvmem_u32 right_dirt)
+HVMEM_INLINE hvmem__record hvmem__node_make(hvmem_u32 left_dirt, hvmem_u32 right_dirt)
 {
     return (hvmem__record)left_dirt | (hvmem__record)right_dirt << 2;
 }
 
-static inline hvmem_u32 hvmem__node_left(hvmem__record node)
+HVMEM_INLINE hvmem_u32 hvmem__node_left(hvmem__record node)
 {
     return (hvmem_u32)node & 3u;
 }
 
-static inline hvmem_u32 hvmem__node_right(hvmem__record node)
+HVMEM_INLINE hvmem_u32 hvmem__node_right(hvmem__record node)
 {
     return (hvmem_u32)(node >> 2) & 3u;
 }
@@ -150,8 +150,8 @@ static inline hvmem_u32 hvmem__node_right(hvmem__record node)
  * Change a record from `from` to `to` if it still is `from`. With smp by compare-exchange, so that
  * of two CPUs that free one block exactly one succeeds.
  */
-static inline int hvmem__frame_claim(const struct hvmem__host *host, hvmem__record *record,
-                                     hvmem__record from, hvmem__record to)
+HVMEM_INLINE int hvmem__frame_claim(const struct hvmem__host *host, hvmem__record *record,
+                                    hvmem__record from, hvmem__record to)
 {
     if (host->smp)
         return __atomic_compare_exchange_n(record, &from, to, 0, __ATOMIC_ACQ_REL,

@@ -265,7 +265,7 @@ static hvmem_status free_checked(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_o
  * A block of the host's own that owes nothing and goes through no cache, straight home. Anything
  * unusual is left to the long way, which finds out what it is: returns 0 with nothing changed.
  */
-static inline int free_plain(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order)
+HVMEM_INLINE int free_plain(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order)
 {
     struct hvmem__bank *b = hvmem__pcpu_bank_of(heap, mfn);
     struct hvmem__arena *arena;

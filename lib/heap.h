@@ -133,7 +133,7 @@ hvmem_status hvmem__refuse(struct hvmem_heap *heap, hvmem_status code, hvmem_mfn
                            hvmem_order order, hvmem_u64 info);
 
 /* Atomic where several CPUs run, plain before. */
-static inline void hvmem__count(const struct hvmem_heap *heap, hvmem_u64 *counter, hvmem_u64 by)
+HVMEM_INLINE void hvmem__count(const struct hvmem_heap *heap, hvmem_u64 *counter, hvmem_u64 by)
 {
     if (heap->host.smp)
         __atomic_fetch_add(counter, by, __ATOMIC_RELAXED);
@@ -141,28 +141,28 @@ static inline void hvmem__count(const struct hvmem_heap *heap, hvmem_u64 *counte
         hvmem__store(counter, *counter + by);
 }
 
-static inline hvmem_u64 hvmem__lock_admin(struct hvmem_heap *heap)
+HVMEM_INLINE hvmem_u64 hvmem__lock_admin(struct hvmem_heap *heap)
 {
     return hvmem__lock(&heap->host, &heap->admin, HVMEM__RANK_ADMIN);
 }
 
-static inline void hvmem__unlock_admin(struct hvmem_heap *heap, hvmem_u64 state)
+HVMEM_INLINE void hvmem__unlock_admin(struct hvmem_heap *heap, hvmem_u64 state)
 {
     hvmem__unlock(&heap->host, &heap->admin, HVMEM__RANK_ADMIN, state);
 }
 
-static inline hvmem_u64 hvmem__lock_arena(struct hvmem_heap *heap, struct hvmem__arena *arena)
+HVMEM_INLINE hvmem_u64 hvmem__lock_arena(struct hvmem_heap *heap, struct hvmem__arena *arena)
 {
     return hvmem__lock(&heap->host, &arena->lock, HVMEM__RANK_ARENA);
 }
 
-static inline void hvmem__unlock_arena(struct hvmem_heap *heap, struct hvmem__arena *arena,
-                                       hvmem_u64 state)
+HVMEM_INLINE void hvmem__unlock_arena(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                                      hvmem_u64 state)
 {
     hvmem__unlock(&heap->host, &arena->lock, HVMEM__RANK_ARENA, state);
 }
 
-static inline hvmem_u64 hvmem__mask_below(hvmem_u32 bits)
+HVMEM_INLINE hvmem_u64 hvmem__mask_below(hvmem_u32 bits)
 {
     return bits >= 64 ? ~(hvmem_u64)0 : ((hvmem_u64)1 << bits) - 1;
 }

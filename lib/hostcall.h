@@ -35,7 +35,7 @@ void hvmem__host_bind(struct hvmem__host *host, const struct hvmem_host_ops *ops
                       hvmem_u32 regime);
 
 /* Whether the host offers what its lock regime needs. */
-static inline int hvmem__host_can_lock(const struct hvmem__host *host)
+HVMEM_INLINE int hvmem__host_can_lock(const struct hvmem__host *host)
 {
 #if defined(HVMEM_HOST_IRQ_SAVE) && defined(HVMEM_HOST_IRQ_RESTORE)
     (void)host;
@@ -45,7 +45,7 @@ static inline int hvmem__host_can_lock(const struct hvmem__host *host)
 #endif
 }
 
-static inline hvmem_cpu hvmem__this_cpu(const struct hvmem__host *host)
+HVMEM_INLINE hvmem_cpu hvmem__this_cpu(const struct hvmem__host *host)
 {
 #ifdef HVMEM_HOST_THIS_CPU
     return HVMEM_HOST_THIS_CPU(host->ctx);
@@ -54,7 +54,7 @@ static inline hvmem_cpu hvmem__this_cpu(const struct hvmem__host *host)
 #endif
 }
 
-static inline hvmem_u64 hvmem__pin(const struct hvmem__host *host)
+HVMEM_INLINE hvmem_u64 hvmem__pin(const struct hvmem__host *host)
 {
 #ifdef HVMEM_HOST_PIN
     return HVMEM_HOST_PIN(host->ctx);
@@ -63,7 +63,7 @@ static inline hvmem_u64 hvmem__pin(const struct hvmem__host *host)
 #endif
 }
 
-static inline void hvmem__unpin(const struct hvmem__host *host, hvmem_u64 state)
+HVMEM_INLINE void hvmem__unpin(const struct hvmem__host *host, hvmem_u64 state)
 {
 #ifdef HVMEM_HOST_UNPIN
     HVMEM_HOST_UNPIN(host->ctx, state);
@@ -74,7 +74,7 @@ static inline void hvmem__unpin(const struct hvmem__host *host, hvmem_u64 state)
 #endif
 }
 
-static inline void hvmem__relax(const struct hvmem__host *host)
+HVMEM_INLINE void hvmem__relax(const struct hvmem__host *host)
 {
 #ifdef HVMEM_HOST_RELAX
     HVMEM_HOST_RELAX(host->ctx);
@@ -86,7 +86,7 @@ static inline void hvmem__relax(const struct hvmem__host *host)
 #endif
 }
 
-static inline hvmem_u64 hvmem__irq_save(const struct hvmem__host *host)
+HVMEM_INLINE hvmem_u64 hvmem__irq_save(const struct hvmem__host *host)
 {
 #ifdef HVMEM_HOST_IRQ_SAVE
     return HVMEM_HOST_IRQ_SAVE(host->ctx);
@@ -95,7 +95,7 @@ static inline hvmem_u64 hvmem__irq_save(const struct hvmem__host *host)
 #endif
 }
 
-static inline void hvmem__irq_restore(const struct hvmem__host *host, hvmem_u64 state)
+HVMEM_INLINE void hvmem__irq_restore(const struct hvmem__host *host, hvmem_u64 state)
 {
 #ifdef HVMEM_HOST_IRQ_RESTORE
     HVMEM_HOST_IRQ_RESTORE(host->ctx, state);
@@ -106,16 +106,16 @@ static inline void hvmem__irq_restore(const struct hvmem__host *host, hvmem_u64 
 }
 
 /* A caller's mistake: tell the host. No library lock may be held. */
-static inline void hvmem__host_report(const struct hvmem__host *host, hvmem_status code,
-                                      hvmem_mfn mfn, hvmem_order order, hvmem_u64 info)
+HVMEM_INLINE void hvmem__host_report(const struct hvmem__host *host, hvmem_status code,
+                                     hvmem_mfn mfn, hvmem_order order, hvmem_u64 info)
 {
     if (host->ops.report)
         host->ops.report(host->ctx, code, mfn, order, info);
 }
 
 /* No library lock may be held. */
-static inline void hvmem__host_event(const struct hvmem__host *host, hvmem_u32 event, hvmem_u64 a,
-                                     hvmem_u64 b)
+HVMEM_INLINE void hvmem__host_event(const struct hvmem__host *host, hvmem_u32 event, hvmem_u64 a,
+                                    hvmem_u64 b)
 {
     if (host->ops.event)
         host->ops.event(host->ctx, event, a, b);

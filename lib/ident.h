@@ -87,18 +87,18 @@ struct hvmem_ident {
     hvmem_u64 refused; /* atomic */
 };
 
-static inline hvmem_u32 hvmem__ident_number(const struct hvmem_ident *ident, hvmem_u64 tag)
+HVMEM_INLINE hvmem_u32 hvmem__ident_number(const struct hvmem_ident *ident, hvmem_u64 tag)
 {
     return (hvmem_u32)(tag & (((hvmem_u64)1 << ident->shift) - 1));
 }
 
 /* The tag of a CPU that runs no space. */
-static inline hvmem_u64 hvmem__ident_idle(const struct hvmem_ident *ident)
+HVMEM_INLINE hvmem_u64 hvmem__ident_idle(const struct hvmem_ident *ident)
 {
     return (hvmem_u64)1 << ident->shift;
 }
 
-static inline int hvmem__ident_current(const struct hvmem_ident *ident, hvmem_u64 tag)
+HVMEM_INLINE int hvmem__ident_current(const struct hvmem_ident *ident, hvmem_u64 tag)
 {
     return !((tag ^ hvmem__load(&ident->generation)) >> ident->shift);
 }
@@ -107,8 +107,8 @@ static inline int hvmem__ident_current(const struct hvmem_ident *ident, hvmem_u6
  * The CPU's hardware runs on `tag` until it has loaded the next one. Before `active` changes, so that
  * a rollover sees it in one place or the other. On the CPU itself.
  */
-static inline void hvmem__ident_leave_tag(const struct hvmem_ident *ident,
-                                          struct hvmem__ident_cpu *me, hvmem_u64 tag)
+HVMEM_INLINE void hvmem__ident_leave_tag(const struct hvmem_ident *ident,
+                                         struct hvmem__ident_cpu *me, hvmem_u64 tag)
 {
     if (hvmem__ident_number(ident, tag))
         hvmem__store(&me->leaving_tag, tag);
@@ -130,8 +130,8 @@ hvmem_status hvmem__ident_take_own(struct hvmem_ident *ident, hvmem_cpu cpu, hvm
  * HVMEM_E_NOID changes nothing the CPU runs on. cpu.owed_all tells of a flush to do first.
  * On the CPU itself; no lock held.
  */
-static inline hvmem_status hvmem__ident_take(struct hvmem_ident *ident, hvmem_cpu cpu,
-                                             struct hvmem__ident_tag *tag)
+HVMEM_INLINE hvmem_status hvmem__ident_take(struct hvmem_ident *ident, hvmem_cpu cpu,
+                                            struct hvmem__ident_tag *tag)
 {
     struct hvmem__ident_cpu *me = &ident->cpus[cpu];
     hvmem_u64 now = hvmem__load(&me->active);

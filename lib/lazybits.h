@@ -52,13 +52,13 @@ HVMEM_INLINE hvmem_u64 hvmem__bits_word(const struct hvmem__bits *bits, hvmem_u6
     return hvmem__load(&bits->level[0][word]);
 }
 
-static inline int hvmem__bits_test(const struct hvmem__bits *bits, hvmem_u64 number)
+HVMEM_INLINE int hvmem__bits_test(const struct hvmem__bits *bits, hvmem_u64 number)
 {
     return (int)((hvmem__bits_word(bits, number >> 6) >> (number & 63)) & 1);
 }
 
 /* Smallest member, or HVMEM__BITS_NONE. Not of a flat set. */
-static inline hvmem_u64 hvmem__bits_first(const struct hvmem__bits *bits)
+HVMEM_INLINE hvmem_u64 hvmem__bits_first(const struct hvmem__bits *bits)
 {
     hvmem_u32 k = bits->levels;
     hvmem_u64 at = 0;
@@ -108,7 +108,7 @@ HVMEM_INLINE void hvmem__bits_leave(struct hvmem__bits *bits, hvmem_u64 word, hv
         hvmem__bits_lower(bits, word >> 6);
 }
 
-static inline void hvmem__bits_clear_mask(struct hvmem__bits *bits, hvmem_u64 word, hvmem_u64 mask)
+HVMEM_INLINE void hvmem__bits_clear_mask(struct hvmem__bits *bits, hvmem_u64 word, hvmem_u64 mask)
 {
     hvmem_u64 old = hvmem__bits_word(bits, word);
 
@@ -132,7 +132,7 @@ HVMEM_INLINE void hvmem__bits_set(struct hvmem__bits *bits, hvmem_u64 number)
     hvmem__bits_set_mask(bits, number >> 6, (hvmem_u64)1 << (number & 63));
 }
 
-static inline void hvmem__bits_clear(struct hvmem__bits *bits, hvmem_u64 number)
+HVMEM_INLINE void hvmem__bits_clear(struct hvmem__bits *bits, hvmem_u64 number)
 {
     hvmem__bits_clear_mask(bits, number >> 6, (hvmem_u64)1 << (number & 63));
 }

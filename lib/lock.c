@@ -1,11 +1,47 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* lock.c: waiting for the built-in ticket lock and the rank check. */
+/* lock.c: taking and releasing locks under the three regimes, waiting, and the rank check. */
 #include "lock.h"
 
 void hvmem__lock_spin(const struct hvmem__host *host, struct hvmem_lock *lock, hvmem_u32 ticket)
 {
     while (hvmem__load_acquire(&lock->serving) != ticket)
         hvmem__relax(host);
+}
+
+hvmem_u64 hvmem__lock(const struct hvmem__host *host, struct hvmem_lock *lock,
+                      enum hvmem__rank rank)
+{
+    hvmem_u64 state = host->regime == HVMEM_LOCK_IRQSAVE ? hvmem__irq_save(host) : 0;
+
+    if (host->smp) {
+#if HVMEM_CHECK_LEVEL >= 2
+        hvmem__lock_check(host, rank, 1);
+#endif
+        hvmem__lock_take(host, lock);
+    }
+    (void)rank;
+    return state;
+}
+
+void hvmem__unlock(const struct hvmem__host *host, struct hvmem_lock *lock, enum hvmem__rank rank,
+                   hvmem_u64 state)
+{
+    if (host->smp) {
+#if HVMEM_CHECK_LEVEL >= 2
+        hvmem__lock_check(host, rank, 0);
+#endif
+#ifdef HVMEM_HOST_UNLOCK
+        HVMEM_HOST_UNLOCK(host->ctx, lock);
+#else
+        if (host->ops.unlock)
+            host->ops.unlock(host->ctx, lock);
+        else
+            hvmem__store_release(&lock->serving, lock->serving + 1);
+#endif
+    }
+    (void)rank;
+    if (host->regime == HVMEM_LOCK_IRQSAVE)
+        hvmem__irq_restore(host, state);
 }
 
 /* Ranks rise: taking asserts that no lock of this rank or above is held by this CPU. */

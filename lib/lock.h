@@ -3,7 +3,7 @@
  * lock.h: the library's locks under the three regimes of hvmem/host.h, and their ranks.
  *
  * A lock is taken with hvmem__lock() and released with hvmem__unlock(), which carry the interrupt
- * state of the regime HVMEM_LOCK_IRQSAVE between them. Nothing is done in HVMEM_LOCK_CALLER, and no
+ * state of the regime HVMEM_LOCK_IRQSAVE between them: the first returns it, the second needs it. Nothing is done in HVMEM_LOCK_CALLER, and no
  * atomic is used before smp is set.
  *
  * Ranks: a CPU takes locks in rising rank only; two of one rank never. Checked in debug builds.
@@ -34,7 +34,7 @@ void hvmem__lock_check(const struct hvmem__host *host, enum hvmem__rank rank, in
  * Acquire in either binding, ranks apart. Free, the built-in lock costs one locked instruction and a
  * compare. Waiting is bounded by the holders' sections, all of them bounded.
  */
-static inline void hvmem__lock_take(const struct hvmem__host *host, struct hvmem_lock *lock)
+HVMEM_INLINE void hvmem__lock_take(const struct hvmem__host *host, struct hvmem_lock *lock)
 {
 #ifdef HVMEM_HOST_LOCK
     HVMEM_HOST_LOCK(host->ctx, lock);
@@ -51,46 +51,17 @@ static inline void hvmem__lock_take(const struct hvmem__host *host, struct hvmem
 #endif
 }
 
-/* Acquire. Returns the state that hvmem__unlock() needs. */
-static inline hvmem_u64 hvmem__lock(const struct hvmem__host *host, struct hvmem_lock *lock,
-                                    enum hvmem__rank rank)
-{
-    hvmem_u64 state = host->regime == HVMEM_LOCK_IRQSAVE ? hvmem__irq_save(host) : 0;
-
-    if (host->smp) {
-#if HVMEM_CHECK_LEVEL >= 2
-        hvmem__lock_check(host, rank, 1);
-#endif
-        hvmem__lock_take(host, lock);
-    }
-    (void)rank;
-    return state;
-}
-
-/* Release a lock taken with hvmem__lock(). */
-static inline void hvmem__unlock(const struct hvmem__host *host, struct hvmem_lock *lock,
-                                 enum hvmem__rank rank, hvmem_u64 state)
-{
-    if (host->smp) {
-#if HVMEM_CHECK_LEVEL >= 2
-        hvmem__lock_check(host, rank, 0);
-#endif
-#ifdef HVMEM_HOST_UNLOCK
-        HVMEM_HOST_UNLOCK(host->ctx, lock);
-#else
-        if (host->ops.unlock)
-            host->ops.unlock(host->ctx, lock);
-        else
-            hvmem__store_release(&lock->serving, lock->serving + 1);
-#endif
-    }
-    (void)rank;
-    if (host->regime == HVMEM_LOCK_IRQSAVE)
-        hvmem__irq_restore(host, state);
-}
+/*
+ * Acquire, and release what was acquired. Calls, for most of their users are cold: what they inline
+ * must fit a host that warns where a function marked inline is not.
+ */
+hvmem_u64 hvmem__lock(const struct hvmem__host *host, struct hvmem_lock *lock,
+                      enum hvmem__rank rank);
+void hvmem__unlock(const struct hvmem__host *host, struct hvmem_lock *lock, enum hvmem__rank rank,
+                   hvmem_u64 state);
 
 /* Whether somebody holds the lock; true where it cannot be known. For assertions. */
-static inline int hvmem__lock_held(const struct hvmem__host *host, const struct hvmem_lock *lock)
+HVMEM_INLINE int hvmem__lock_held(const struct hvmem__host *host, const struct hvmem_lock *lock)
 {
 #ifdef HVMEM_HOST_LOCK
     (void)host;

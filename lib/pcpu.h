@@ -86,7 +86,7 @@ void hvmem__section_gate(struct hvmem_heap *heap, struct hvmem__section *s);
 void hvmem__section_leave_gated(struct hvmem_heap *heap, struct hvmem__section *s);
 
 /* The calling CPU's own cache; pinned. */
-static inline struct hvmem__pcpu *hvmem__pcpu_own(struct hvmem_heap *heap, hvmem_u64 *pin)
+HVMEM_INLINE struct hvmem__pcpu *hvmem__pcpu_own(struct hvmem_heap *heap, hvmem_u64 *pin)
 {
     hvmem_cpu cpu = 0;
 
@@ -102,7 +102,7 @@ static inline struct hvmem__pcpu *hvmem__pcpu_own(struct hvmem_heap *heap, hvmem
  * Remember a bank for hvmem__pcpu_bank_of(). Lock of the bank's arena held, the bank live: so it is
  * forgotten again when the bank goes.
  */
-static inline void hvmem__pcpu_met(struct hvmem_heap *heap, struct hvmem__bank *b)
+HVMEM_INLINE void hvmem__pcpu_met(struct hvmem_heap *heap, struct hvmem__bank *b)
 {
     hvmem_cpu cpu = heap->host.smp ? hvmem__this_cpu(&heap->host) : 0;
 
@@ -114,7 +114,7 @@ static inline void hvmem__pcpu_met(struct hvmem_heap *heap, struct hvmem__bank *
  * The bank that this CPU met last past its cache, if it holds mfn, else what the directory says. As
  * hvmem__bank_of(): to be checked again under the arena's lock. Not pinned: any CPU's hint will do.
  */
-static inline struct hvmem__bank *hvmem__pcpu_bank_of(struct hvmem_heap *heap, hvmem_mfn mfn)
+HVMEM_INLINE struct hvmem__bank *hvmem__pcpu_bank_of(struct hvmem_heap *heap, hvmem_mfn mfn)
 {
     hvmem_cpu cpu = heap->host.smp ? hvmem__this_cpu(&heap->host) : 0;
     struct hvmem__bank *b = HVMEM_NULL;
@@ -127,12 +127,12 @@ static inline struct hvmem__bank *hvmem__pcpu_bank_of(struct hvmem_heap *heap, h
 }
 
 /* The two halves of the fast section. A caller that finds it closed ends it and takes the gate. */
-static inline int hvmem__section_begin(struct hvmem__pcpu *pc)
+HVMEM_INLINE int hvmem__section_begin(struct hvmem__pcpu *pc)
 {
     return hvmem__likely(hvmem_fast_open(&pc->fast));
 }
 
-static inline void hvmem__section_end(struct hvmem__pcpu *pc)
+HVMEM_INLINE void hvmem__section_end(struct hvmem__pcpu *pc)
 {
     hvmem_fast_close(&pc->fast);
 }
@@ -148,13 +148,13 @@ void hvmem__section_enter_other(struct hvmem_heap *heap, struct hvmem__section *
 hvmem_node hvmem__pcpu_node(const struct hvmem_heap *heap, const struct hvmem__pcpu *pc);
 
 /* Whether blocks of an order go through caches. */
-static inline int hvmem__cacheable(const struct hvmem_heap *heap, hvmem_u32 order)
+HVMEM_INLINE int hvmem__cacheable(const struct hvmem_heap *heap, hvmem_u32 order)
 {
     return (order == 0 || order == HVMEM__MAG_ORDER1) && !(heap->flags & HVMEM_CONFIG_NO_CPU_CACHE);
 }
 
 /* Magazine of an order that is cacheable. */
-static inline struct hvmem__mag *hvmem__mag_of(struct hvmem__pcpu *pc, hvmem_u32 order)
+HVMEM_INLINE struct hvmem__mag *hvmem__mag_of(struct hvmem__pcpu *pc, hvmem_u32 order)
 {
     return order ? &pc->mag[1] : &pc->mag[0];
 }

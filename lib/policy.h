@@ -8,10 +8,10 @@
 #include "deps.h"
 
 /* Decide by the policy's own function, or by the library's. */
-static inline hvmem_status hvmem__policy_choose(const struct hvmem_policy *policy,
-                                                const struct hvmem_backend_caps *caps,
-                                                const struct hvmem_tlb_flush *flush,
-                                                struct hvmem_policy_choice *choice)
+HVMEM_INLINE hvmem_status hvmem__policy_choose(const struct hvmem_policy *policy,
+                                               const struct hvmem_backend_caps *caps,
+                                               const struct hvmem_tlb_flush *flush,
+                                               struct hvmem_policy_choice *choice)
 {
     return (policy->choose ? policy->choose : hvmem_policy_choose)(policy, caps, flush, choice);
 }

@@ -70,7 +70,7 @@ hvmem_status hvmem__space_flush_id(const struct hvmem_space *space, hvmem_u32 re
                                    hvmem_u32 scope);
 
 /* Whether `cpu` announced that it runs the space, or may still. */
-static inline int hvmem__space_loaded_on(const struct hvmem_space *space, hvmem_cpu cpu)
+HVMEM_INLINE int hvmem__space_loaded_on(const struct hvmem_space *space, hvmem_cpu cpu)
 {
     const struct hvmem__ident_cpu *c = &space->ident->cpus[cpu];
 
@@ -79,13 +79,13 @@ static inline int hvmem__space_loaded_on(const struct hvmem_space *space, hvmem_
            __atomic_load_n(&c->leaving, __ATOMIC_SEQ_CST) == space;
 }
 
-static inline int hvmem__space_live(const struct hvmem_space *space)
+HVMEM_INLINE int hvmem__space_live(const struct hvmem_space *space)
 {
     return __atomic_load_n(&space->state, __ATOMIC_SEQ_CST) == HVMEM__SPACE_LIVE;
 }
 
 /* Clear the CPU's bit among the holders; by that CPU, after its flush. */
-static inline void hvmem__space_forget(struct hvmem_space *space, hvmem_cpu cpu)
+HVMEM_INLINE void hvmem__space_forget(struct hvmem_space *space, hvmem_cpu cpu)
 {
     __atomic_fetch_and(&space->holders[cpu >> 6], ~((hvmem_u64)1 << (cpu & 63)), __ATOMIC_SEQ_CST);
 }

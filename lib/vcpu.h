@@ -67,12 +67,12 @@ HVMEM_STATIC_ASSERT(sizeof(struct hvmem_vcpu) == 2 * HVMEM_LINE, vcpu_is_two_lin
 hvmem_status hvmem__vcpus_refuse(struct hvmem_vcpus *vcpus, hvmem_status code);
 
 /* Kind 1: the calling CPU's list. */
-static inline hvmem_u64 hvmem__cpu_enter(const struct hvmem_vcpus *vcpus, hvmem_cpu cpu)
+HVMEM_INLINE hvmem_u64 hvmem__cpu_enter(const struct hvmem_vcpus *vcpus, hvmem_cpu cpu)
 {
     return hvmem__lock(&vcpus->host, &vcpus->cpus[cpu].lock, HVMEM__RANK_VCPU_LIST);
 }
 
-static inline void hvmem__cpu_leave(const struct hvmem_vcpus *vcpus, hvmem_cpu cpu, hvmem_u64 state)
+HVMEM_INLINE void hvmem__cpu_leave(const struct hvmem_vcpus *vcpus, hvmem_cpu cpu, hvmem_u64 state)
 {
     hvmem__unlock(&vcpus->host, &vcpus->cpus[cpu].lock, HVMEM__RANK_VCPU_LIST, state);
 }

@@ -18,7 +18,7 @@ hvmem_u64 hvmem__a64_read(const struct hvmem_arm64 *m, hvmem_u32 word);
 void hvmem__a64_write(const struct hvmem_arm64 *m, hvmem_u32 word, hvmem_u64 value);
 
 /* An instruction without operand. */
-static inline void insn_plain(const struct hvmem_arm64 *m, hvmem_u32 word)
+HVMEM_INLINE void insn_plain(const struct hvmem_arm64 *m, hvmem_u32 word)
 {
     hvmem__a64_insn(m, word, 0);
 }
@@ -28,13 +28,13 @@ static inline void insn_plain(const struct hvmem_arm64 *m, hvmem_u32 word)
 #    include <hvmem/record.h>
 
 /* Issues one DC or IC by address. */
-static inline void insn_line(const struct hvmem_arm64 *m, hvmem_u32 word, hvmem_uptr addr)
+HVMEM_INLINE void insn_line(const struct hvmem_arm64 *m, hvmem_u32 word, hvmem_uptr addr)
 {
     (void)hvmem_record_insn((struct hvmem_record *)m->config.machine, word, addr, 0);
 }
 
 /* Zeroes 64 bytes by ordinary stores. */
-static inline void insn_store_zero(const struct hvmem_arm64 *m, hvmem_uptr addr)
+HVMEM_INLINE void insn_store_zero(const struct hvmem_arm64 *m, hvmem_uptr addr)
 {
     insn_line(m, HVMEM_ARM64_INSN_STORE, addr);
 }
@@ -49,7 +49,7 @@ static inline void insn_store_zero(const struct hvmem_arm64 *m, hvmem_uptr addr)
         break;
 
 /* Issues one DC or IC by address; the loops of cache.c stay free of calls. */
-static inline void insn_line(const struct hvmem_arm64 *m, hvmem_u32 word, hvmem_uptr addr)
+HVMEM_INLINE void insn_line(const struct hvmem_arm64 *m, hvmem_u32 word, hvmem_uptr addr)
 {
     register hvmem_u64 x0 __asm__("x0") = addr;
 
@@ -68,7 +68,7 @@ static inline void insn_line(const struct hvmem_arm64 *m, hvmem_u32 word, hvmem_
 }
 
 /* Zeroes 64 bytes by ordinary stores. */
-static inline void insn_store_zero(const struct hvmem_arm64 *m, hvmem_uptr addr)
+HVMEM_INLINE void insn_store_zero(const struct hvmem_arm64 *m, hvmem_uptr addr)
 {
     (void)m;
     __asm__ volatile("stp xzr, xzr, [%0]\n\tstp xzr, xzr, [%0, #16]\n\t"

@@ -19,7 +19,7 @@ static int wraps(hvmem_uptr addr, hvmem_size bytes)
 }
 
 /* One instruction, HVMEM_X86_INSN_*; a constant where each_line is inlined. */
-static inline void line_insn(const struct hvmem_x86 *m, hvmem_u32 code, hvmem_uptr addr)
+HVMEM_INLINE void line_insn(const struct hvmem_x86 *m, hvmem_u32 code, hvmem_uptr addr)
 {
     switch (code) {
     case HVMEM_X86_INSN_CLWB:
@@ -41,8 +41,8 @@ static inline void line_insn(const struct hvmem_x86 *m, hvmem_u32 code, hvmem_up
 }
 
 /* One instruction on every line of [addr, addr + bytes), bytes > 0. */
-static inline void each_line(const struct hvmem_x86 *m, hvmem_u32 code, hvmem_uptr addr,
-                             hvmem_size bytes, hvmem_uptr line)
+HVMEM_INLINE void each_line(const struct hvmem_x86 *m, hvmem_u32 code, hvmem_uptr addr,
+                            hvmem_size bytes, hvmem_uptr line)
 {
     hvmem_uptr at = addr & ~(line - 1);
     hvmem_uptr left = ((addr + (bytes - 1)) & ~(line - 1)) - at;

@@ -13,7 +13,7 @@
 
 #ifdef HVMEM_RECORD
 
-static inline int insn_log(const struct hvmem_x86 *m, hvmem_u32 code, hvmem_u64 a, hvmem_u64 b)
+HVMEM_INLINE int insn_log(const struct hvmem_x86 *m, hvmem_u32 code, hvmem_u64 a, hvmem_u64 b)
 {
     return hvmem_record_insn((struct hvmem_record *)m->config.machine, code, a, b);
 }
@@ -28,14 +28,14 @@ static inline int insn_log(const struct hvmem_x86 *m, hvmem_u32 code, hvmem_u64 
 
 #endif
 
-static inline void insn_invlpg(const struct hvmem_x86 *m, hvmem_u64 addr)
+HVMEM_INLINE void insn_invlpg(const struct hvmem_x86 *m, hvmem_u64 addr)
 {
     INSN_LOG(m, HVMEM_X86_INSN_INVLPG, addr, 0);
     INSN_REAL(".byte 0x0f, 0x01, 0x38" : : "a"(addr) : "memory"); /* invlpg (%rax) */
 }
 
-static inline void insn_invpcid(const struct hvmem_x86 *m, hvmem_u32 type, hvmem_u32 pcid,
-                                hvmem_u64 addr)
+HVMEM_INLINE void insn_invpcid(const struct hvmem_x86 *m, hvmem_u32 type, hvmem_u32 pcid,
+                               hvmem_u64 addr)
 {
     struct hvmem__x86_descriptor d = hvmem__x86_invpcid(pcid, addr);
 
@@ -44,26 +44,26 @@ static inline void insn_invpcid(const struct hvmem_x86 *m, hvmem_u32 type, hvmem
     INSN_REAL(".byte 0x66, 0x0f, 0x38, 0x82, 0x08" : : "a"(&d), "c"((hvmem_u64)type) : "memory");
 }
 
-static inline void insn_invlpgb(const struct hvmem_x86 *m, struct hvmem__x86_invlpgb r)
+HVMEM_INLINE void insn_invlpgb(const struct hvmem_x86 *m, struct hvmem__x86_invlpgb r)
 {
     INSN_LOG(m, HVMEM_X86_INSN_INVLPGB, r.rax, (hvmem_u64)r.ecx << 32 | r.edx);
     INSN_REAL(".byte 0x0f, 0x01, 0xfe" : : "a"(r.rax), "c"(r.ecx), "d"(r.edx) : "memory");
 }
 
-static inline void insn_tlbsync(const struct hvmem_x86 *m)
+HVMEM_INLINE void insn_tlbsync(const struct hvmem_x86 *m)
 {
     INSN_LOG(m, HVMEM_X86_INSN_TLBSYNC, 0, 0);
     INSN_REAL(".byte 0x0f, 0x01, 0xff" : : : "memory");
 }
 
-static inline void insn_invlpga(const struct hvmem_x86 *m, hvmem_u64 addr, hvmem_u32 asid)
+HVMEM_INLINE void insn_invlpga(const struct hvmem_x86 *m, hvmem_u64 addr, hvmem_u32 asid)
 {
     INSN_LOG(m, HVMEM_X86_INSN_INVLPGA, addr, asid);
     INSN_REAL(".byte 0x0f, 0x01, 0xdf" : : "a"(addr), "c"(asid) : "memory");
 }
 
 /* INVEPT and INVVPID: 0 when done, 1 when the CPU refused (VMfail: CF or ZF). */
-static inline int insn_invept(const struct hvmem_x86 *m, hvmem_u32 type, hvmem_u64 eptp)
+HVMEM_INLINE int insn_invept(const struct hvmem_x86 *m, hvmem_u32 type, hvmem_u64 eptp)
 {
 #ifdef HVMEM_RECORD
     return insn_log(m, HVMEM_X86_INSN_INVEPT, type, hvmem__x86_invept(eptp).low);
@@ -80,8 +80,8 @@ static inline int insn_invept(const struct hvmem_x86 *m, hvmem_u32 type, hvmem_u
 #endif
 }
 
-static inline int insn_invvpid(const struct hvmem_x86 *m, hvmem_u32 type, hvmem_u32 vpid,
-                               hvmem_u64 addr)
+HVMEM_INLINE int insn_invvpid(const struct hvmem_x86 *m, hvmem_u32 type, hvmem_u32 vpid,
+                              hvmem_u64 addr)
 {
     struct hvmem__x86_descriptor d = hvmem__x86_invvpid(vpid, addr);
 #ifdef HVMEM_RECORD
@@ -98,57 +98,57 @@ static inline int insn_invvpid(const struct hvmem_x86 *m, hvmem_u32 type, hvmem_
 #endif
 }
 
-static inline void insn_clflush(const struct hvmem_x86 *m, hvmem_uptr addr)
+HVMEM_INLINE void insn_clflush(const struct hvmem_x86 *m, hvmem_uptr addr)
 {
     INSN_LOG(m, HVMEM_X86_INSN_CLFLUSH, addr, 0);
     INSN_REAL(".byte 0x0f, 0xae, 0x38" : : "a"(addr) : "memory");
 }
 
-static inline void insn_clflushopt(const struct hvmem_x86 *m, hvmem_uptr addr)
+HVMEM_INLINE void insn_clflushopt(const struct hvmem_x86 *m, hvmem_uptr addr)
 {
     INSN_LOG(m, HVMEM_X86_INSN_CLFLUSHOPT, addr, 0);
     INSN_REAL(".byte 0x66, 0x0f, 0xae, 0x38" : : "a"(addr) : "memory");
 }
 
-static inline void insn_clwb(const struct hvmem_x86 *m, hvmem_uptr addr)
+HVMEM_INLINE void insn_clwb(const struct hvmem_x86 *m, hvmem_uptr addr)
 {
     INSN_LOG(m, HVMEM_X86_INSN_CLWB, addr, 0);
     INSN_REAL(".byte 0x66, 0x0f, 0xae, 0x30" : : "a"(addr) : "memory");
 }
 
-static inline void insn_wbinvd(const struct hvmem_x86 *m)
+HVMEM_INLINE void insn_wbinvd(const struct hvmem_x86 *m)
 {
     INSN_LOG(m, HVMEM_X86_INSN_WBINVD, 0, 0);
     INSN_REAL("wbinvd" : : : "memory");
 }
 
-static inline void insn_wbnoinvd(const struct hvmem_x86 *m)
+HVMEM_INLINE void insn_wbnoinvd(const struct hvmem_x86 *m)
 {
     INSN_LOG(m, HVMEM_X86_INSN_WBNOINVD, 0, 0);
     INSN_REAL(".byte 0xf3, 0x0f, 0x09" : : : "memory");
 }
 
-static inline void insn_mfence(const struct hvmem_x86 *m)
+HVMEM_INLINE void insn_mfence(const struct hvmem_x86 *m)
 {
     INSN_LOG(m, HVMEM_X86_INSN_MFENCE, 0, 0);
     INSN_REAL(".byte 0x0f, 0xae, 0xf0" : : : "memory");
 }
 
-static inline void insn_sfence(const struct hvmem_x86 *m)
+HVMEM_INLINE void insn_sfence(const struct hvmem_x86 *m)
 {
     INSN_LOG(m, HVMEM_X86_INSN_SFENCE, 0, 0);
     INSN_REAL(".byte 0x0f, 0xae, 0xf8" : : : "memory");
 }
 
 /* Zeroes the 64-byte line at addr. */
-static inline void insn_clzero(const struct hvmem_x86 *m, hvmem_uptr addr)
+HVMEM_INLINE void insn_clzero(const struct hvmem_x86 *m, hvmem_uptr addr)
 {
     INSN_LOG(m, HVMEM_X86_INSN_CLZERO, addr, 0);
     INSN_REAL(".byte 0x0f, 0x01, 0xfc" : : "a"(addr) : "memory");
 }
 
 /* Zeroes 64 bytes past the caches. MOVNTI needs no vector register. */
-static inline void insn_zero_nontemporal(const struct hvmem_x86 *m, hvmem_uptr addr)
+HVMEM_INLINE void insn_zero_nontemporal(const struct hvmem_x86 *m, hvmem_uptr addr)
 {
     INSN_LOG(m, HVMEM_X86_INSN_MOVNTI, addr, 0);
     INSN_REAL("movnti %1, (%0)\n\tmovnti %1, 8(%0)\n\tmovnti %1, 16(%0)\n\t"
@@ -160,7 +160,7 @@ static inline void insn_zero_nontemporal(const struct hvmem_x86 *m, hvmem_uptr a
 }
 
 /* Zeroes bytes (a multiple of 64) by ordinary stores. */
-static inline void insn_zero_stores(const struct hvmem_x86 *m, hvmem_uptr addr, hvmem_size bytes)
+HVMEM_INLINE void insn_zero_stores(const struct hvmem_x86 *m, hvmem_uptr addr, hvmem_size bytes)
 {
 #ifdef HVMEM_RECORD
     for (; bytes; bytes -= 64, addr += 64)

@@ -49,7 +49,7 @@ HVMEM_BEGIN_DECLS
 HVMEM_API struct hvmem_cpu_cache *hvmem_cpu_handle_version(struct hvmem_heap *heap, hvmem_cpu cpu,
                                                            hvmem_u32 version);
 
-static inline struct hvmem_cpu_cache *hvmem_cpu_handle(struct hvmem_heap *heap, hvmem_cpu cpu)
+HVMEM_INLINE struct hvmem_cpu_cache *hvmem_cpu_handle(struct hvmem_heap *heap, hvmem_cpu cpu)
 {
     return hvmem_cpu_handle_version(heap, cpu, HVMEM_FAST_VERSION);
 }
@@ -59,20 +59,20 @@ static inline struct hvmem_cpu_cache *hvmem_cpu_handle(struct hvmem_heap *heap, 
  * outside sets `closed`, has this CPU pass a barrier, and waits for busy 0: so a store, an order of
  * the compiler alone, and a load are enough here.
  */
-static inline int hvmem_fast_open(struct hvmem_cpu_cache *cpu)
+HVMEM_INLINE int hvmem_fast_open(struct hvmem_cpu_cache *cpu)
 {
     __atomic_store_n(&cpu->busy, 1, __ATOMIC_RELAXED);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     return !__atomic_load_n(&cpu->closed, __ATOMIC_ACQUIRE);
 }
 
-static inline void hvmem_fast_close(struct hvmem_cpu_cache *cpu)
+HVMEM_INLINE void hvmem_fast_close(struct hvmem_cpu_cache *cpu)
 {
     __atomic_store_n(&cpu->busy, 0, __ATOMIC_RELEASE);
 }
 
 /* The hot frame, or HVMEM_FAST_NONE. Inside the section. */
-static inline hvmem_mfn hvmem_fast_take(struct hvmem_cpu_cache *cpu)
+HVMEM_INLINE hvmem_mfn hvmem_fast_take(struct hvmem_cpu_cache *cpu)
 {
     hvmem_mfn hot = __atomic_load_n(&cpu->hot, __ATOMIC_RELAXED);
 
@@ -87,8 +87,8 @@ static inline hvmem_mfn hvmem_fast_take(struct hvmem_cpu_cache *cpu)
  * Whether the block at `offset` of this bank was handed out by this CPU as `given` says. Inside the
  * section. The record counts only where the frame starts a block: tables begin with unknown content.
  */
-static inline int hvmem_fast_owns(const struct hvmem_cpu_cache *cpu, hvmem_u64 offset,
-                                  hvmem_u64 given)
+HVMEM_INLINE int hvmem_fast_owns(const struct hvmem_cpu_cache *cpu, hvmem_u64 offset,
+                                 hvmem_u64 given)
 {
     hvmem_u64 valid, head;
 
@@ -102,7 +102,7 @@ static inline int hvmem_fast_owns(const struct hvmem_cpu_cache *cpu, hvmem_u64 o
 }
 
 /* Make a frame the hot one, if there is none and this CPU handed it out. Inside the section. */
-static inline int hvmem_fast_give(struct hvmem_cpu_cache *cpu, hvmem_mfn mfn)
+HVMEM_INLINE int hvmem_fast_give(struct hvmem_cpu_cache *cpu, hvmem_mfn mfn)
 {
     hvmem_u64 offset = mfn - cpu->base;
 
@@ -116,8 +116,8 @@ static inline int hvmem_fast_give(struct hvmem_cpu_cache *cpu, hvmem_mfn mfn)
 }
 
 /* One frame for the host itself. As hvmem_alloc_order(heap, 0, mfn); no pointer may be NULL. */
-static inline hvmem_status hvmem_alloc_page(struct hvmem_heap *heap, struct hvmem_cpu_cache *cpu,
-                                            hvmem_mfn *mfn)
+HVMEM_INLINE hvmem_status hvmem_alloc_page(struct hvmem_heap *heap, struct hvmem_cpu_cache *cpu,
+                                           hvmem_mfn *mfn)
 {
     if (__builtin_expect(hvmem_fast_open(cpu), 1)) {
         hvmem_mfn hot = hvmem_fast_take(cpu);
@@ -133,8 +133,8 @@ static inline hvmem_status hvmem_alloc_page(struct hvmem_heap *heap, struct hvme
 }
 
 /* As hvmem_free(heap, mfn, 0); no pointer may be NULL. */
-static inline hvmem_status hvmem_free_page(struct hvmem_heap *heap, struct hvmem_cpu_cache *cpu,
-                                           hvmem_mfn mfn)
+HVMEM_INLINE hvmem_status hvmem_free_page(struct hvmem_heap *heap, struct hvmem_cpu_cache *cpu,
+                                          hvmem_mfn mfn)
 {
     int done = __builtin_expect(hvmem_fast_open(cpu), 1) && hvmem_fast_give(cpu, mfn);
 

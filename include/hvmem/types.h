@@ -62,6 +62,14 @@ struct hvmem_cpuset {
 #    define HVMEM_CALLBACK
 #endif
 
+/*
+ * A function of a header or a file, inlined whatever the optimisation: a host that compiles for size
+ * may warn where `inline` is not heeded.
+ */
+#ifndef HVMEM_INLINE
+#    define HVMEM_INLINE static inline __attribute__((always_inline))
+#endif
+
 /* Marks exported functions; everything else is hidden when built with -fvisibility=hidden. */
 #ifndef HVMEM_API
 #    define HVMEM_API __attribute__((visibility("default")))
