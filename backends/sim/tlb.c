@@ -76,22 +76,72 @@ static struct hvmem_sim_entry *slot_for(struct hvmem_sim_tlb *tlb, hvmem_cpu cpu
     return &entry[next_random(tlb) % tlb->config.slots];
 }
 
+/* Cache what a walk gave, under the tag of the space. */
+static struct hvmem_sim_entry *fill(struct hvmem_sim_tlb *tlb, hvmem_cpu cpu,
+                                    const struct hvmem_tlb_space *space,
+                                    const struct hvmem_sim_entry *made)
+{
+    struct hvmem_sim_entry *slot = slot_for(tlb, cpu);
+
+    *slot = *made;
+    slot->regime = space->regime;
+    slot->id = space->id;
+    slot->root = space->root;
+    slot->valid = 1;
+    return slot;
+}
+
+/* The pointer to the deepest table for the page that the CPU has cached. */
+static const struct hvmem_sim_entry *deepest(struct hvmem_sim_tlb *tlb, hvmem_cpu cpu,
+                                             const struct hvmem_tlb_space *space, hvmem_u64 page)
+{
+    const struct hvmem_sim_entry *entry = entries_of(tlb, cpu), *best = 0;
+    hvmem_u32 i;
+
+    for (i = 0; i < tlb->config.slots; i++, entry++) {
+        if (entry->valid && entry->table && covers(entry, page) && tagged_for(tlb, entry, space) &&
+            (!best || entry->level > best->level))
+            best = entry;
+    }
+    return best;
+}
+
+/* Descriptor by descriptor, at most `steps` of them; pointers to tables are cached on the way. */
+static struct hvmem_sim_entry *walk_steps(struct hvmem_sim_tlb *tlb, hvmem_cpu cpu,
+                                          const struct hvmem_tlb_space *space, hvmem_u64 page,
+                                          hvmem_u32 steps)
+{
+    const struct hvmem_sim_entry *table = deepest(tlb, cpu, space, page);
+    hvmem_u32 first = tlb->config.level;
+    hvmem_u32 level = table ? table->level + 1u : first;
+    hvmem_u64 frame = table ? table->frame : 0;
+
+    for (; level < first + tlb->config.levels && steps; level++, steps--) {
+        struct hvmem_sim_entry made;
+
+        memset(&made, 0, sizeof made);
+        if (!tlb->config.step(tlb->config.ctx, space, frame, level - first, page, &made))
+            return 0;
+        made.level = (hvmem_u8)level;
+        frame = made.frame;
+        if (!made.table)
+            return fill(tlb, cpu, space, &made);
+        (void)fill(tlb, cpu, space, &made);
+    }
+    return 0;
+}
+
 static struct hvmem_sim_entry *walk(struct hvmem_sim_tlb *tlb, hvmem_cpu cpu,
                                     const struct hvmem_tlb_space *space, hvmem_u64 page)
 {
     struct hvmem_sim_entry made;
-    struct hvmem_sim_entry *slot;
 
+    if (tlb->config.step)
+        return walk_steps(tlb, cpu, space, page, HVMEM_SIM_LEVELS);
     memset(&made, 0, sizeof made);
     if (!tlb->config.walk(tlb->config.ctx, space, page, &made))
         return 0;
-    made.regime = space->regime;
-    made.id = space->id;
-    made.root = space->root;
-    made.valid = 1;
-    slot = slot_for(tlb, cpu);
-    *slot = made;
-    return slot;
+    return fill(tlb, cpu, space, &made);
 }
 
 int hvmem_sim_tlb_access(struct hvmem_sim_tlb *tlb, hvmem_cpu cpu, hvmem_u64 page,
@@ -118,7 +168,11 @@ void hvmem_sim_tlb_speculate(struct hvmem_sim_tlb *tlb, hvmem_cpu cpu, hvmem_u32
     for (; loaded->on && count > 0; count--) {
         hvmem_u64 page = next_random(tlb) & (((hvmem_u64)1 << tlb->config.page_bits) - 1);
 
-        if (!find(tlb, cpu, &loaded->space, page))
+        if (find(tlb, cpu, &loaded->space, page))
+            continue;
+        if (tlb->config.step && !(next_random(tlb) & 3))
+            (void)walk_steps(tlb, cpu, &loaded->space, page, 1); /* given up half-way */
+        else
             (void)walk(tlb, cpu, &loaded->space, page);
     }
 }
@@ -191,13 +245,34 @@ static int flush_covers(const struct hvmem_sim_tlb *tlb, const struct hvmem_tlb_
     return 0;
 }
 
-static void flush_one(struct hvmem_sim_tlb *tlb, hvmem_cpu cpu, const struct hvmem_tlb_flush *flush)
+/* `slack`: an entry in two stays a while (flawed hardware). */
+static void flush_one(struct hvmem_sim_tlb *tlb, hvmem_u32 row, const struct hvmem_tlb_flush *flush,
+                      int slack)
 {
-    struct hvmem_sim_entry *entry = entries_of(tlb, cpu);
+    struct hvmem_sim_entry *entry = entries_of(tlb, row);
     hvmem_u32 i;
 
     for (i = 0; i < tlb->config.slots; i++, entry++) {
         if (entry->valid && flush_covers(tlb, flush, entry)) {
+            entry->valid = slack && (next_random(tlb) & 1) ? HVMEM_SIM_LINGERS : 0;
+            tlb->dropped += !entry->valid;
+        }
+    }
+}
+
+void hvmem_sim_tlb_flush_device(struct hvmem_sim_tlb *tlb, hvmem_u32 row,
+                                const struct hvmem_tlb_flush *flush)
+{
+    flush_one(tlb, row, flush, 0);
+}
+
+void hvmem_sim_tlb_again(struct hvmem_sim_tlb *tlb)
+{
+    struct hvmem_sim_entry *entry = tlb->entries;
+    hvmem_size i, count = (hvmem_size)tlb->config.cpus * tlb->config.slots;
+
+    for (i = 0; i < count; i++, entry++) {
+        if (entry->valid == HVMEM_SIM_LINGERS) {
             entry->valid = 0;
             tlb->dropped++;
         }
@@ -231,11 +306,15 @@ hvmem_status hvmem_sim_tlb_flush(struct hvmem_sim_tlb *tlb, hvmem_cpu cpu,
     tlb->batches++;
     tlb->whole[flush->what]++;
     if (flush->scope == HVMEM_SCOPE_LOCAL) {
-        flush_one(tlb, cpu, flush);
+        flush_one(tlb, cpu, flush, 0);
         return HVMEM_OK;
     }
+    if (tlb->config.flawed)
+        hvmem_sim_tlb_again(tlb);
     for (i = 0; i < tlb->config.cpus; i++)
-        flush_one(tlb, i, flush);
+        flush_one(tlb, i, flush, tlb->config.flawed && i != cpu);
+    if (tlb->backend.caps.quirks & HVMEM_QUIRK_REPEAT_TLBI)
+        hvmem_sim_tlb_again(tlb);
     return HVMEM_OK;
 }
 
@@ -293,7 +372,7 @@ static const struct hvmem_backend_ops sim_ops = {
 
 hvmem_size hvmem_sim_tlb_bytes(const struct hvmem_sim_tlb_config *config)
 {
-    return (hvmem_size)config->cpus *
+    return (hvmem_size)(config->cpus + config->devices) *
            (sizeof(struct hvmem_sim_loaded) + config->slots * sizeof(struct hvmem_sim_entry));
 }
 
@@ -305,10 +384,11 @@ void hvmem_sim_tlb_init(struct hvmem_sim_tlb *tlb, void *memory,
     tlb->config = *config;
     tlb->random = config->seed | 1;
     tlb->loaded = memory;
-    tlb->entries = (struct hvmem_sim_entry *)(void *)(tlb->loaded + config->cpus);
+    tlb->entries = (struct hvmem_sim_entry *)(void *)(tlb->loaded + config->cpus + config->devices);
     tlb->backend.ops = &sim_ops;
     tlb->backend.ctx = tlb;
     tlb->backend.caps.size = sizeof tlb->backend.caps;
     tlb->backend.caps.page_shift = 12;
     tlb->backend.caps.features = config->features;
+    tlb->backend.caps.quirks = config->flawed ? HVMEM_QUIRK_REPEAT_TLBI : 0;
 }

@@ -5,7 +5,11 @@
  * from whatever the tables that a CPU has loaded allow (hvmem_sim_tlb_speculate). Invalidation does
  * what is asked and nothing more: wrong level, tag, root or stride leave the entry where it is.
  *
- * Used by one thread at a time. Times and caches are not modelled here.
+ * Tables are walked in one go (config.walk), or a descriptor at a time (config.step): then CPUs keep
+ * pointers to tables too, and go on from the deepest one they have. Devices are further rows behind
+ * the CPUs, which only hvmem_sim_tlb_flush_device reaches.
+ *
+ * Used by one thread at a time. Times are in cost.h, data caches in data.h.
  */
 #ifndef HVMEM_SIM_TLB_H
 #define HVMEM_SIM_TLB_H
@@ -23,8 +27,13 @@ struct hvmem_sim_entry {
     hvmem_u8 level; /* of the entry, arm64 numbering */
     hvmem_u8 global;
     hvmem_u8 table;
-    hvmem_u32 valid; /* the model's */
+    hvmem_u32 valid; /* the model's: 1, or HVMEM_SIM_LINGERS */
 };
+/*
+ * Entry of flawed hardware (config.flawed): its invalidation was announced as complete, yet stores
+ * through it may still happen until another broadcast was waited for (CVE-2025-10263 and kin).
+ */
+#define HVMEM_SIM_LINGERS 2u
 
 /*
  * Walk the tables of `space` for a page: fill page, shift, level, frame, global, table and return 1,
@@ -32,6 +41,13 @@ struct hvmem_sim_entry {
  */
 typedef int hvmem_sim_walk(void *ctx, const struct hvmem_tlb_space *space, hvmem_u64 page,
                            struct hvmem_sim_entry *entry);
+/*
+ * Read one descriptor: that of `page` in the table at `frame` (at the first level: in the root of
+ * `space`; frame is 0). Fill page, shift, frame and global of *entry, and table if it points to one;
+ * 0: absent. Levels count from 0.
+ */
+typedef int hvmem_sim_step(void *ctx, const struct hvmem_tlb_space *space, hvmem_u64 frame,
+                           hvmem_u32 level, hvmem_u64 page, struct hvmem_sim_entry *entry);
 /* Called for each batch before it takes effect. */
 typedef void hvmem_sim_observe(void *ctx, hvmem_cpu cpu, const struct hvmem_tlb_flush *flush);
 
@@ -45,7 +61,13 @@ struct hvmem_sim_tlb_config {
     hvmem_sim_walk *walk;
     hvmem_sim_observe *observe; /* may be NULL */
     void *ctx;
+    hvmem_sim_step *step; /* in place of walk */
+    hvmem_u32 levels; /* with step: of a walk, at most HVMEM_SIM_LEVELS; the last has leaves only */
+    hvmem_u32 level;  /* with step: number of the first, arm64 numbering */
+    hvmem_u32 devices; /* rows behind the CPUs */
+    hvmem_u32 flawed;  /* 1: broadcasts need the second operation (HVMEM_QUIRK_REPEAT_TLBI) */
 };
+#define HVMEM_SIM_LEVELS 5u
 
 /* What a CPU's hardware has loaded: it may walk these tables at any time. */
 struct hvmem_sim_loaded {
@@ -90,11 +112,21 @@ void hvmem_sim_tlb_speculate(struct hvmem_sim_tlb *tlb, hvmem_cpu cpu, hvmem_u32
 hvmem_status hvmem_sim_tlb_flush(struct hvmem_sim_tlb *tlb, hvmem_cpu cpu,
                                  const struct hvmem_tlb_flush *flush);
 
+/* What the device in row `row` (config.cpus ..) has cached of the request is gone when this returns. */
+void hvmem_sim_tlb_flush_device(struct hvmem_sim_tlb *tlb, hvmem_u32 row,
+                                const struct hvmem_tlb_flush *flush);
+
+/*
+ * Any broadcast operation and the wait for it: what lingered before is gone. Issued after each batch
+ * where backend.caps.quirks has HVMEM_QUIRK_REPEAT_TLBI.
+ */
+void hvmem_sim_tlb_again(struct hvmem_sim_tlb *tlb);
+
 /* A guest is entered with this TLB_CONTROL (SVM): it acts, then the space is loaded. */
 void hvmem_sim_tlb_vmrun(struct hvmem_sim_tlb *tlb, hvmem_cpu cpu,
                          const struct hvmem_tlb_space *space, hvmem_u32 tlb_control);
 
-/* For oracles: the entries of a CPU, config.slots of them, those with `valid` set. */
+/* For oracles: the entries of a CPU or device, config.slots of them, those with `valid` set. */
 const struct hvmem_sim_entry *hvmem_sim_tlb_entries(const struct hvmem_sim_tlb *tlb, hvmem_cpu cpu);
 
 #endif
