@@ -113,6 +113,12 @@ HVMEM_INLINE void hvmem__host_report(const struct hvmem__host *host, hvmem_statu
         host->ops.report(host->ctx, code, mfn, order, info);
 }
 
+/* Whether long work should stop here for now. */
+HVMEM_INLINE int hvmem__yield_wanted(const struct hvmem__host *host)
+{
+    return host->ops.yield_wanted && host->ops.yield_wanted(host->ctx);
+}
+
 /* No library lock may be held. */
 HVMEM_INLINE void hvmem__host_event(const struct hvmem__host *host, hvmem_u32 event, hvmem_u64 a,
                                     hvmem_u64 b)

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * hvmem/domain.h: an owner of frames: its state, page count, limit and claims.
+ * hvmem/domain.h: an owner of frames: its life, page count, limit and claims, and what is owed for it.
  *
- * BUILDING: not yet run; deferral flags are allowed and debts collect on its frames.
- * RUNNING: runs; every allocation settles before it returns. DYING: gives frames back; may neither
- * allocate nor claim. The handle lives in memory of the host and is unlinked by destroy.
+ * BUILDING: not yet run; deferral flags are allowed and debts collect on its frames. STARTING: a start
+ * is settling them; nothing is allocated for it meanwhile. RUNNING: runs; every allocation settles
+ * before it returns. DYING: gives frames back; may neither allocate nor claim. The handle lives in
+ * memory of the host and is unlinked by destroy.
+ *
+ * hvmem_domain_populate() (hvmem/populate.h) gives a domain its memory.
  */
 #ifndef HVMEM_DOMAIN_H
 #define HVMEM_DOMAIN_H
@@ -14,6 +17,53 @@
 #define HVMEM_DOMAIN_BUILDING 1u
 #define HVMEM_DOMAIN_RUNNING  2u
 #define HVMEM_DOMAIN_DYING    3u
+#define HVMEM_DOMAIN_STARTING 4u
+
+struct hvmem_space;
+
+/*
+ * How the tables of a domain are reached: by populate, start, clean and teardown. Given once by
+ * hvmem_domain_attach(). Called with no library lock held. A gfn counts 4 KiB; an order counts frames
+ * of the heap.
+ */
+struct hvmem_domain_ops {
+    /* sizeof(struct hvmem_domain_ops) of the host's build; members beyond it are absent. */
+    hvmem_u32 size;
+    hvmem_u32 reserved;
+
+    /*
+     * Map 2^order frames from mfn at gfn. Every debt that must be paid before a running vCPU may see
+     * them is paid. All or nothing: after an error nothing of them is mapped and the frames are freed.
+     */
+    hvmem_status (*map)(void *ctx, hvmem_gfn gfn, hvmem_mfn mfn, hvmem_order order);
+
+    /*
+     * Which frame is mapped at gfn: *mfn, and in *order the largest aligned block around gfn that is
+     * mapped to one aligned block around *mfn. HVMEM_E_FREE: nothing is mapped there, and *order is
+     * the largest aligned block of gfns of which that is true (0 if unknown). Absent: hvmem_domain_clean
+     * and _dirtied are refused. Frames mapped by map_untouched are reported as mapped.
+     */
+    hvmem_status (*lookup)(void *ctx, hvmem_gfn gfn, hvmem_mfn *mfn, hvmem_order *order);
+
+    /*
+     * Remove all mappings and tables, in bounded steps (HVMEM_AGAIN). Called by teardown when no vCPU
+     * can load the tables any more and no TLB holds their translations; devices must be told.
+     */
+    hvmem_status (*unmap_all)(void *ctx, struct hvmem_cursor *cursor);
+
+    /*
+     * The domain is about to run: everything is settled. Arms access tracking, for instance. An error
+     * leaves the domain BUILDING. Never called again once it returned HVMEM_OK.
+     */
+    hvmem_status (*started)(void *ctx);
+
+    /*
+     * As map, but such that the first access of a vCPU faults: the contents of the frames are still
+     * those of an earlier owner. The fault path pays, then makes the entry valid. Absent: extents with
+     * HVMEM_EXTENT_FIRST_TOUCH are refused.
+     */
+    hvmem_status (*map_untouched)(void *ctx, hvmem_gfn gfn, hvmem_mfn mfn, hvmem_order order);
+};
 
 struct hvmem_domain_config {
     hvmem_u32 size;      /* sizeof(struct hvmem_domain_config) */
@@ -46,10 +96,76 @@ HVMEM_API hvmem_status hvmem_domain_create(struct hvmem_heap *heap, void *memory
                                            struct hvmem_domain **domain);
 
 /*
- * BUILDING -> RUNNING. From the call on no deferral is accepted; every debt on the domain's frames
- * must be settled before: HVMEM_E_OWED if the domain still holds a deferred debt.
+ * Give the domain its tables: `ops` (copied) and `ctx` for them, and the space that its vCPUs run, or
+ * NULL. State BUILDING, no operation open.
+ * Errors: HVMEM_E_ARG, HVMEM_E_VERSION (size 0), HVMEM_E_PHASE, HVMEM_E_BUSY.
+ */
+HVMEM_API hvmem_status hvmem_domain_attach(struct hvmem_domain *domain,
+                                           const struct hvmem_domain_ops *ops, void *ctx,
+                                           struct hvmem_space *space);
+
+/*
+ * BUILDING -> RUNNING, once. Pays whatever is still owed for the domain's frames, each debt once: one
+ * filtered TLB flush if any is left, scrub, clean of what owes it or was dirtied, one invalidation of
+ * the instruction caches, then ops.started(). From the call on no deferral is accepted. No frame of the
+ * domain may be freed meanwhile. Frames that are to be paid at first touch keep their debts.
+ *
+ * hvmem_domain_start_step() is the same in bounded steps: HVMEM_AGAIN until it is done; `budget` frames
+ * of contents a call (0: until the host wants the CPU back). The state is STARTING meanwhile; a call of
+ * hvmem_domain_start() takes over where the steps stopped, hvmem_domain_kill() gives up.
+ * Errors, the domain is BUILDING and what was not paid is still owed: HVMEM_E_PHASE (not BUILDING),
+ * HVMEM_E_BUSY (a populate is open, a call of the domain is under way on another CPU), HVMEM_E_STALE,
+ * HVMEM_E_UNSUPPORTED, HVMEM_E_HOST, and what ops.lookup or ops.started returned.
  */
 HVMEM_API hvmem_status hvmem_domain_start(struct hvmem_domain *domain);
+HVMEM_API hvmem_status hvmem_domain_start_step(struct hvmem_domain *domain, hvmem_u64 budget,
+                                               struct hvmem_cursor *cursor);
+
+/*
+ * The builder wrote guest frames [gfn, gfn + n) after they were populated (an image, tables): start
+ * cleans them. Needs no memory: a few ranges are kept, neighbours merged. State BUILDING; later
+ * the caller cleans by itself.
+ * Errors: HVMEM_E_ARG, HVMEM_E_RANGE (empty, wraps, beyond 2^40), HVMEM_E_PHASE, HVMEM_E_UNSUPPORTED
+ * (no ops.lookup).
+ */
+HVMEM_API hvmem_status hvmem_domain_dirtied(struct hvmem_domain *domain, hvmem_gfn gfn,
+                                            hvmem_u64 n);
+
+/*
+ * Clean and invalidate the data-cache lines of guest frames [gfn, gfn + n), holes skipped, in bounded
+ * steps of HVMEM_CLEAN_LINES lines a call (fewer if the host wants the CPU back). HVMEM_AGAIN: call again.
+ * The guest may name any range: out of range or of another range than the cursor's is refused.
+ * Errors: HVMEM_E_ARG, HVMEM_E_RANGE, HVMEM_E_STALE, HVMEM_E_DOMAIN (dying), HVMEM_E_UNSUPPORTED,
+ * HVMEM_E_HOST, and what ops.lookup returned.
+ */
+#define HVMEM_CLEAN_LINES 16384u
+HVMEM_API hvmem_status hvmem_domain_clean(struct hvmem_domain *domain, hvmem_gfn gfn, hvmem_u64 n,
+                                          struct hvmem_cursor *cursor);
+
+/*
+ * An allocated block of the domain is (or is about to be) mapped outside the domain's own spaces. Pays
+ * what the block owes first. From now on its frames owe a filtered flush when they are freed, even by a
+ * teardown. Errors: as hvmem_free for blocks, HVMEM_E_OWNER, and as hvmem_settle.
+ */
+HVMEM_API hvmem_status hvmem_domain_foreign(struct hvmem_domain *domain, hvmem_mfn mfn,
+                                            hvmem_order order);
+
+/*
+ * Kill the domain and take everything from it, in bounded steps (HVMEM_AGAIN: call again; cursor zero
+ * at first): an open populate or start is given up, claims are cancelled, the attached space is
+ * destroyed, which is one flush of its id, ops.unmap_all, and every block that the domain owns is freed.
+ * With HVMEM_OK it owns nothing and can be destroyed.
+ *
+ * When the ids of the domain cannot be loaded any more (the space given by attach was destroyed, or
+ * HVMEM_TEARDOWN_IDS_GONE says that all its spaces were, with their flush), freed frames owe no flush of
+ * translations for its sake: only what they owed before, and FOREIGN ones.
+ * Errors: HVMEM_E_ARG, HVMEM_E_STALE, HVMEM_E_BUSY (vCPUs run or are attached; another CPU is in a call
+ * of the domain; a gather or quarantine holds frames of it: try again), and what ops.unmap_all returned.
+ * The domain is DYING after any of them but ARG and STALE.
+ */
+#define HVMEM_TEARDOWN_IDS_GONE 1u
+HVMEM_API hvmem_status hvmem_domain_teardown(struct hvmem_domain *domain, hvmem_u32 flags,
+                                             struct hvmem_cursor *cursor);
 
 /* Any state -> DYING: claims are given back, allocation and claims are refused from now on. */
 HVMEM_API hvmem_status hvmem_domain_kill(struct hvmem_domain *domain);

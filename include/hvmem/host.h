@@ -132,6 +132,13 @@ struct hvmem_host_ops {
      * handed over. Default: requests for frames that owe such work are refused.
      */
     hvmem_status (*settle)(void *host, hvmem_mfn mfn, hvmem_order order, hvmem_u32 owed);
+
+    /*
+     * Whether the CPU is wanted for something else (an interrupt is pending, a higher priority is
+     * ready): asked between two stretches of long work (hvmem/cache.h), which then returns
+     * HVMEM_AGAIN. Called with no library lock held. Default: never.
+     */
+    hvmem_u32 (*yield_wanted)(void *host);
 };
 
 /* Lock regimes (struct hvmem_config.lock_regime); all fixed at init. */

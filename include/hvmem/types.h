@@ -55,6 +55,16 @@ struct hvmem_cpuset {
 };
 
 /*
+ * Names an operation that is done in bounded steps. Zero it before the first call; a call that
+ * returns HVMEM_AGAIN wants to be made again with the same arguments and the cursor as it left it.
+ * Progress that matters is kept by the library: a cursor that was forged, that belongs to another
+ * object or to an operation that is over, is refused with HVMEM_E_STALE and changes nothing.
+ */
+struct hvmem_cursor {
+    hvmem_u64 words[4];
+};
+
+/*
  * Marks the definition of a function whose address is taken (control-flow integrity annotations of
  * the host). Not for pointers to functions: the compilers' attributes apply to functions alone.
  */

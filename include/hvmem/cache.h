@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * hvmem/cache.h: work on the contents of frames in bounded steps: cache maintenance and scrubbing.
+ *
+ * STRETCH. Between two looks at the budget and at the host's `yield_wanted` operation never more than
+ * HVMEM_CACHE_STRETCH cache lines are cleaned, invalidated or zeroed, whatever is asked for: a
+ * neighbour with a period of 100 us survives the clean of 1 GiB. No library lock is held meanwhile.
+ */
+#ifndef HVMEM_CACHE_H
+#define HVMEM_CACHE_H
+
+#include <hvmem/config.h>
+
+#define HVMEM_CACHE_STRETCH 256u
+
+/* Operations besides HVMEM_DC_* (hvmem/backend.h): instruction fetch sees what was stored. */
+#define HVMEM_CACHE_ICACHE 16u
+/*
+ * Or'ed to HVMEM_DC_CLEAN or _CLEAN_INVALIDATE: the whole cache of this CPU may be cleaned by one
+ * operation (WBINVD, set/way) instead, if the range is larger than the cache. Milliseconds without a
+ * look at anything; other CPUs' caches are not reached on arm64. Never done unless asked for.
+ */
+#define HVMEM_CACHE_MAY_WHOLE 32u
+
+HVMEM_BEGIN_DECLS
+
+/*
+ * Cache operation `op` on frames [mfn, mfn + frames), at most about budget_lines lines a call (0: until
+ * the host wants the CPU back): HVMEM_AGAIN, call again. The frames need not belong to the heap.
+ * Nothing is issued where the machine needs nothing (no data cache to maintain; coherent instruction
+ * caches).
+ * Errors: HVMEM_E_ARG (op, null), HVMEM_E_RANGE (empty, wraps, beyond the address width), HVMEM_E_STALE,
+ * HVMEM_E_UNSUPPORTED (back-end or frame_map missing), HVMEM_E_HOST.
+ */
+HVMEM_API hvmem_status hvmem_cache_range(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 frames,
+                                         hvmem_u32 op, hvmem_u64 budget_lines,
+                                         struct hvmem_cursor *cursor);
+
+/*
+ * Scrub free memory of a node (HVMEM_NODE_ANY: of all), for idle CPUs and for boot: about `budget`
+ * frames a call (0: until the host wants the CPU back). Takes dirty free blocks out, flushes what a
+ * CPU could still reach (one filtered flush), zeroes them and gives them back clean, so that hot
+ * allocations find clean memory. HVMEM_AGAIN: more to do; HVMEM_OK: this pass has looked at every free
+ * block once. Frames in per-CPU caches are drained first.
+ * Errors: HVMEM_E_ARG, HVMEM_E_NODE, HVMEM_E_STALE, HVMEM_E_UNSUPPORTED, HVMEM_E_HOST: the block at
+ * hand went back as dirty as it was.
+ */
+HVMEM_API hvmem_status hvmem_scrub_step(struct hvmem_heap *heap, hvmem_node node, hvmem_u64 budget,
+                                        struct hvmem_cursor *cursor);
+
+/*
+ * Scrub on free: as hvmem_free_owned(), but the block is made unreachable (one filtered flush) and
+ * zeroed first, and becomes free clean. In bounded steps: HVMEM_AGAIN, the block still belongs to its
+ * owner, who must not use it any more. Errors: as hvmem_free_owned(), hvmem_settle(), HVMEM_E_STALE.
+ */
+HVMEM_API hvmem_status hvmem_free_scrubbed(struct hvmem_heap *heap, hvmem_mfn mfn,
+                                           hvmem_order order, struct hvmem_domain *domain,
+                                           hvmem_u32 owed, hvmem_u64 budget,
+                                           struct hvmem_cursor *cursor);
+
+HVMEM_END_DECLS
+
+#endif
