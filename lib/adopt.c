@@ -28,15 +28,12 @@ static void mark_clean(const struct hvmem_heap *heap, struct hvmem__bank *b)
     hvmem__store(&b->table->clean, 1);
 }
 
-hvmem_status hvmem_quiesce(struct hvmem_heap *heap)
+/* Mark every table: clean, or not. */
+static void mark_all(struct hvmem_heap *heap, int clean)
 {
-    hvmem_u64 state;
+    hvmem_u64 state = hvmem__lock_admin(heap);
     hvmem_u32 i;
 
-    if (!heap)
-        return HVMEM_E_ARG;
-    hvmem__pcpu_drain_all(heap);
-    state = hvmem__lock_admin(heap);
     for (i = 0; i < heap->max_banks; i++) {
         struct hvmem__bank *b = &heap->bank[i];
         struct hvmem__arena *arena = hvmem__arena_of(heap, b);
@@ -45,17 +42,35 @@ hvmem_status hvmem_quiesce(struct hvmem_heap *heap)
         if (!b->live)
             continue;
         arena_state = hvmem__lock_arena(heap, arena);
-        mark_clean(heap, b);
+        if (clean)
+            mark_clean(heap, b);
+        else
+            hvmem__store(&b->table->clean, 0);
         hvmem__unlock_arena(heap, arena, arena_state);
     }
     hvmem__unlock_admin(heap, state);
-    /*
-     * The fast paths do not look at the mark: without a hint they take the other way, which clears it.
-     * What came into caches meanwhile goes home and clears it too.
-     */
-    hvmem__pcpu_forget_banks(heap);
-    hvmem__pcpu_drain_all(heap);
-    return HVMEM_OK;
+}
+
+hvmem_status hvmem_quiesce(struct hvmem_heap *heap)
+{
+    hvmem_status status;
+
+    if (!heap)
+        return HVMEM_E_ARG;
+    status = hvmem__pcpu_drain_all(heap);
+    if (!status) {
+        mark_all(heap, 1);
+        /*
+         * The fast paths do not look at the mark: without a hint they take the other way, which
+         * clears it. What came into caches meanwhile goes home and clears it too.
+         */
+        status = hvmem__pcpu_forget_banks(heap);
+        if (hvmem__pcpu_drain_all(heap) || status) {
+            mark_all(heap, 0);
+            status = HVMEM_E_HOST;
+        }
+    }
+    return status ? hvmem__refuse(heap, status, 0, HVMEM_ORDER_ANY, 0) : HVMEM_OK;
 }
 
 /* ---- adopting banks ------------------------------------------------------------------------- */

@@ -242,12 +242,13 @@ static hvmem_status take_any(struct hvmem_heap *heap, struct ask *ask, hvmem_mfn
 static hvmem_status take_drained(struct hvmem_heap *heap, struct ask *ask, hvmem_mfn *mfn,
                                  hvmem_u32 *owed)
 {
-    hvmem_status status = take_any(heap, ask, mfn, owed);
+    hvmem_status status = take_any(heap, ask, mfn, owed), drained;
 
     if (!status || !hvmem__pcpu_any(heap))
         return status;
-    hvmem__pcpu_drain_all(heap);
-    return take_any(heap, ask, mfn, owed);
+    drained = hvmem__pcpu_drain_all(heap);
+    status = take_any(heap, ask, mfn, owed);
+    return status && drained ? drained : status;
 }
 
 /* ---- paying --------------------------------------------------------------------------------- */

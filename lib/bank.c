@@ -319,8 +319,9 @@ hvmem_status hvmem_bank_add(struct hvmem_heap *heap, const struct hvmem_bank *ba
     hvmem__unlock_admin(heap, state);
     /* CPUs near a node that had no memory so far cache frames of another, and free to there. */
     if (nodes) {
-        hvmem__pcpu_forget_banks(heap);
-        hvmem__pcpu_drain_all(heap);
+        /* A cache that cannot be entered does both by itself before it is used again. */
+        (void)hvmem__pcpu_forget_banks(heap);
+        (void)hvmem__pcpu_drain_all(heap);
     }
     if (!status)
         hvmem__watch(heap);
@@ -328,17 +329,29 @@ hvmem_status hvmem_bank_add(struct hvmem_heap *heap, const struct hvmem_bank *ba
                   : HVMEM_OK;
 }
 
-/* Unlink every piece of a bank whose frames are all taken out already. Admin lock held. */
-static void remove_pieces(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames)
+static int is_piece(const struct hvmem__bank *b, hvmem_mfn base, hvmem_u64 frames)
 {
+    return b->live && b->group_base == base && b->group_frames == frames;
+}
+
+/*
+ * Unlink every piece of a bank whose frames were all reserved for that. E_BUSY: some are not any
+ * more. Admin lock held.
+ */
+static hvmem_status remove_pieces(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames)
+{
+    hvmem_u64 reserved = 0;
     hvmem_u32 i;
 
-    for (i = 0; i < heap->max_banks; i++) {
-        struct hvmem__bank *b = &heap->bank[i];
-
-        if (b->live && b->group_base == base && b->group_frames == frames)
-            hvmem__bank_unlink(heap, b);
-    }
+    for (i = 0; i < heap->max_banks; i++)
+        if (is_piece(&heap->bank[i], base, frames))
+            reserved += hvmem__load(&heap->bank[i].reserved_frames);
+    if (reserved != frames)
+        return HVMEM_E_BUSY;
+    for (i = 0; i < heap->max_banks; i++)
+        if (is_piece(&heap->bank[i], base, frames))
+            hvmem__bank_unlink(heap, &heap->bank[i]);
+    return HVMEM_OK;
 }
 
 /* Forget a range that was for node look-up only. Whether there was one. */
@@ -363,8 +376,9 @@ static int remove_hotplug(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 fra
 
 hvmem_status hvmem_bank_remove(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames)
 {
+    hvmem_status status, drained;
     struct hvmem__bank *b;
-    hvmem_status status;
+    hvmem_mfn stopped;
     hvmem_u64 state;
 
     if (!heap)
@@ -374,16 +388,23 @@ hvmem_status hvmem_bank_remove(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u6
     b = hvmem__bank_of(heap, base);
     if (!b || b->group_base != base || b->group_frames != frames)
         return hvmem__refuse(heap, HVMEM_E_FOREIGN, base, HVMEM_ORDER_ANY, frames);
-    hvmem__pcpu_drain_all(heap);
+    drained = hvmem__pcpu_drain_all(heap);
     state = hvmem__lock_admin(heap);
     /* Taking the whole bank as reserved makes it unreachable for everyone else. */
     status = hvmem__run_reserve(heap, base, frames);
-    if (!status)
-        remove_pieces(heap, base, frames);
     hvmem__unlock_admin(heap, state);
-    if (!status) /* asks other CPUs for a barrier: not under the lock */
-        hvmem__pcpu_forget_banks(heap);
-    return status ? hvmem__refuse(heap, HVMEM_E_BUSY, base, HVMEM_ORDER_ANY, frames) : HVMEM_OK;
+    if (status)
+        return hvmem__refuse(heap, drained ? drained : HVMEM_E_BUSY, base, HVMEM_ORDER_ANY, frames);
+    /* Asks other CPUs for a barrier: not under the lock. Nobody can come to know the bank again. */
+    status = hvmem__pcpu_forget_banks(heap);
+    if (!status) {
+        state = hvmem__lock_admin(heap);
+        status = remove_pieces(heap, base, frames);
+        hvmem__unlock_admin(heap, state);
+    } else {
+        (void)hvmem__run_free(heap, base, frames, 0, &stopped);
+    }
+    return status ? hvmem__refuse(heap, status, base, HVMEM_ORDER_ANY, frames) : HVMEM_OK;
 }
 
 hvmem_status hvmem_node_of(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_node *node)

@@ -253,7 +253,7 @@ hvmem_status hvmem_domain_claim(struct hvmem_domain *domain, hvmem_node node, hv
 {
     hvmem_u32 index = node == HVMEM_NODE_ANY ? HVMEM__CLAIM_ANY : node;
     struct hvmem_heap *heap = domain ? domain->heap : HVMEM_NULL;
-    hvmem_status status = HVMEM_OK;
+    hvmem_status status = HVMEM_OK, drained;
     hvmem_u64 state;
 
     if (!heap)
@@ -262,7 +262,7 @@ hvmem_status hvmem_domain_claim(struct hvmem_domain *domain, hvmem_node node, hv
         (node != HVMEM_NODE_ANY && !(hvmem__load(&heap->node_mask) >> node & 1)))
         return hvmem__refuse(heap, HVMEM_E_NODE, 0, HVMEM_ORDER_ANY, node);
     /* Frames in caches count as taken: bring them in first. */
-    hvmem__pcpu_drain_all(heap);
+    drained = hvmem__pcpu_drain_all(heap);
     state = hvmem__lock_admin(heap);
     if (domain->state == HVMEM_DOMAIN_DYING) {
         status = HVMEM_E_DOMAIN;
@@ -273,5 +273,7 @@ hvmem_status hvmem_domain_claim(struct hvmem_domain *domain, hvmem_node node, hv
             switch_counting(heap, 0);
     }
     hvmem__unlock_admin(heap, state);
+    if (status == HVMEM_E_NOMEM && drained)
+        status = drained;
     return status ? hvmem__refuse(heap, status, 0, HVMEM_ORDER_ANY, frames) : HVMEM_OK;
 }

@@ -180,16 +180,18 @@ static void empty(struct hvmem_heap *heap, struct hvmem__section *s)
         breathe(heap, s);
 }
 
-void hvmem__pcpu_drain(struct hvmem_heap *heap, hvmem_cpu cpu)
+hvmem_status hvmem__pcpu_drain(struct hvmem_heap *heap, hvmem_cpu cpu)
 {
     struct hvmem__pcpu *pc = &heap->pcpu[cpu];
     struct hvmem__section s;
 
     if (!holds_any(pc))
-        return;
-    hvmem__section_enter_other(heap, &s, cpu);
+        return HVMEM_OK;
+    if (hvmem__section_enter_other(heap, &s, cpu))
+        return HVMEM_E_HOST;
     empty(heap, &s);
     hvmem__section_leave(heap, &s);
+    return HVMEM_OK;
 }
 
 /* Inside the section. */
@@ -200,41 +202,59 @@ static void forget_bank(struct hvmem_heap *heap, struct hvmem__pcpu *pc)
     pc->bank = HVMEM_NULL;
 }
 
-void hvmem__pcpu_shut(struct hvmem_heap *heap)
+void hvmem__pcpu_clear(struct hvmem_heap *heap, struct hvmem__section *s)
 {
+    hvmem__pcpu_set_open(s->pc, 0);
+    empty(heap, s);
+    forget_bank(heap, s->pc); /* or a hot frame could come in */
+}
+
+hvmem_status hvmem__pcpu_shut(struct hvmem_heap *heap)
+{
+    hvmem_status status = HVMEM_OK;
     hvmem_cpu cpu;
 
     for (cpu = 0; cpu < heap->max_cpus; cpu++) {
         struct hvmem__section s;
 
-        hvmem__section_enter_other(heap, &s, cpu);
-        hvmem__pcpu_set_open(s.pc, 0);
-        empty(heap, &s);
-        forget_bank(heap, s.pc); /* or a hot frame could come in */
+        if (hvmem__section_enter_other(heap, &s, cpu)) {
+            status = HVMEM_E_HOST;
+            continue;
+        }
+        hvmem__pcpu_clear(heap, &s);
         hvmem__section_leave(heap, &s);
     }
+    return status;
 }
 
-void hvmem__pcpu_drain_all(struct hvmem_heap *heap)
+hvmem_status hvmem__pcpu_drain_all(struct hvmem_heap *heap)
 {
+    hvmem_status status = HVMEM_OK;
     hvmem_cpu cpu;
 
     for (cpu = 0; cpu < heap->max_cpus; cpu++)
-        hvmem__pcpu_drain(heap, cpu);
+        if (hvmem__pcpu_drain(heap, cpu))
+            status = HVMEM_E_HOST;
+    return status;
 }
 
-void hvmem__pcpu_forget_banks(struct hvmem_heap *heap)
+hvmem_status hvmem__pcpu_forget_banks(struct hvmem_heap *heap)
 {
+    hvmem_status status = HVMEM_OK;
     hvmem_cpu cpu;
 
     for (cpu = 0; cpu < heap->max_cpus; cpu++) {
         struct hvmem__section s;
 
         hvmem__store(&heap->pcpu[cpu].met, HVMEM_NULL);
-        hvmem__section_enter_other(heap, &s, cpu);
+        if (hvmem__section_enter_other(heap, &s, cpu)) {
+            status = HVMEM_E_HOST;
+            continue;
+        }
         forget_bank(heap, s.pc);
         hvmem__section_leave(heap, &s);
     }
+    return status;
 }
 
 static hvmem_u64 cached_on(struct hvmem_heap *heap, const hvmem_mfn *slot, hvmem_u32 count,

@@ -84,16 +84,23 @@ static int biased_elsewhere(struct hvmem_heap *heap, const struct hvmem__pcpu *p
 }
 
 /*
- * Enter this CPU's section such that `record` may be claimed inside it.
+ * Enter this CPU's section such that `record` may be claimed inside it. E_HOST: not entered, for the
+ * record may be changed without notice by the CPU that it is biased to.
  */
-static void enter_for(struct hvmem_heap *heap, struct hvmem__section *s, hvmem__record record)
+static hvmem_status enter_for(struct hvmem_heap *heap, struct hvmem__section *s,
+                              hvmem__record record)
 {
+    hvmem_status status;
+
     hvmem__section_enter(heap, s);
     while (biased_elsewhere(heap, s->pc, record)) {
         hvmem__section_leave(heap, s);
-        hvmem__unbias(heap, record);
+        status = hvmem__unbias(heap, record);
+        if (status)
+            return status;
         hvmem__section_enter(heap, s);
     }
+    return HVMEM_OK;
 }
 
 /* Claim the record of a block inside a section that may do so. */
@@ -109,16 +116,18 @@ static int claim_inside(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mf
     return done;
 }
 
-int hvmem__seize(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record from,
-                 hvmem__record to)
+hvmem_status hvmem__seize(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
+                          hvmem__record from, hvmem__record to)
 {
     struct hvmem__section s;
-    int done;
+    hvmem_status status = enter_for(heap, &s, from);
 
-    enter_for(heap, &s, from);
-    done = claim_inside(heap, b, mfn, from, to);
+    if (status)
+        return status;
+    if (!claim_inside(heap, b, mfn, from, to))
+        status = HVMEM_E_FREE;
     hvmem__section_leave(heap, &s);
-    return done;
+    return status;
 }
 
 int hvmem__try_seize(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
@@ -152,23 +161,25 @@ hvmem__record hvmem__in_transit(struct hvmem_heap *heap, hvmem__record from, hvm
 }
 
 /* Of the orders that go through caches: into this CPU's cache. No lock held. */
-static int free_to_cache(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
-                         hvmem__record from, hvmem__record to)
+static hvmem_status free_to_cache(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
+                                  hvmem__record from, hvmem__record to)
 {
     struct hvmem__section s;
-    int done;
+    hvmem_status status = enter_for(heap, &s, from);
 
-    enter_for(heap, &s, from);
-    done = hvmem__frame_claim(&heap->host, hvmem__record_at(b, mfn), from, to);
-    if (done)
+    if (status)
+        return status;
+    if (hvmem__frame_claim(&heap->host, hvmem__record_at(b, mfn), from, to))
         hvmem__pcpu_put(heap, s.pc, b, mfn, to);
+    else
+        status = HVMEM_E_FREE;
     hvmem__section_leave(heap, &s);
-    return done;
+    return status;
 }
 
 /* Straight home to the arena, in whose lock the record changes. No lock held. */
-static int free_to_arena(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
-                         hvmem__record from, hvmem__record to)
+static hvmem_status free_to_arena(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
+                                  hvmem__record from, hvmem__record to)
 {
     struct hvmem__arena *arena = hvmem__arena_of(heap, b);
     hvmem_u64 state = hvmem__lock_arena(heap, arena);
@@ -180,7 +191,7 @@ static int free_to_arena(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_m
         hvmem__return_block(heap, arena, b, mfn, to);
     }
     hvmem__unlock_arena(heap, arena, state);
-    return done;
+    return done ? HVMEM_OK : HVMEM_E_FREE;
 }
 
 hvmem_status hvmem__free_block(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
@@ -189,22 +200,22 @@ hvmem_status hvmem__free_block(struct hvmem_heap *heap, struct hvmem__bank *b, h
     hvmem__record to = hvmem__in_transit(heap, from, owed);
     struct hvmem_domain *domain = hvmem__domain_of(heap, hvmem__rec_owner(from));
     hvmem_u64 frames = (hvmem_u64)1 << hvmem__rec_order(from);
-    int done;
+    hvmem_status status;
 
     if (hvmem__rec_state(from) == HVMEM_BLOCK_OFFLINING) {
-        done = hvmem__seize(heap, b, mfn, from, to);
-        if (done)
+        status = hvmem__seize(heap, b, mfn, from, to);
+        if (!status)
             hvmem__offline_freed(heap, b, mfn, to);
     } else if (hvmem__rec_state(from) == HVMEM_BLOCK_ALLOCATED &&
                hvmem__cacheable(heap, hvmem__rec_order(from)) &&
                !(owed & HVMEM__UNUSED && hvmem__rec_owner(from))) {
         /* (What a domain has not used goes home: it may be promised to it again.) */
-        done = free_to_cache(heap, b, mfn, from, to);
+        status = free_to_cache(heap, b, mfn, from, to);
     } else {
-        done = free_to_arena(heap, b, mfn, from, to);
+        status = free_to_arena(heap, b, mfn, from, to);
     }
-    if (!done)
-        return HVMEM_E_FREE;
+    if (status)
+        return status;
     if (hvmem__rec_owed(from))
         hvmem__domain_settled(domain, frames);
     hvmem__domain_uncharge(domain, frames);

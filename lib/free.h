@@ -23,10 +23,11 @@ hvmem_status hvmem__state_error(hvmem_u32 state);
 
 /*
  * Change the record of a block that is not free, biased or not, from `from` to `to`, if it still is
- * `from`. Of several CPUs that try exactly one succeeds. No lock and no section held.
+ * `from`. Of several CPUs that try exactly one succeeds; the others get E_FREE. E_HOST: it is biased
+ * to a CPU that the host cannot reach. No lock and no section held.
  */
-int hvmem__seize(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record from,
-                 hvmem__record to);
+hvmem_status hvmem__seize(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
+                          hvmem__record from, hvmem__record to);
 
 /*
  * The same with the admin lock held, which forbids asking other CPUs: 0 also if the block is biased
@@ -37,7 +38,7 @@ int hvmem__try_seize(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn m
 
 /*
  * Free the block at mfn whose record was seen as `from` (allocated, offlining or reserved), adding
- * `owed`. E_FREE if somebody else was faster. No lock and no section held.
+ * `owed`. E_FREE if somebody else was faster, E_HOST as hvmem__seize. No lock and no section held.
  */
 hvmem_status hvmem__free_block(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
                                hvmem__record from, hvmem_u32 owed);

@@ -222,7 +222,7 @@ hvmem_status hvmem_smp_enable(struct hvmem_heap *heap)
     cpu = hvmem__this_cpu(&heap->host);
     if (cpu >= heap->max_cpus)
         return hvmem__refuse(heap, HVMEM_E_CPU, 0, HVMEM_ORDER_ANY, cpu);
-    hvmem__pcpu_drain_all(heap);
+    (void)hvmem__pcpu_drain_all(heap); /* one CPU runs */
     hvmem__pcpu_smp(heap);
     hvmem__clock_smp(heap, cpu);
     heap->online[0] = 0;
@@ -238,6 +238,9 @@ static int set_online(struct hvmem_heap *heap, hvmem_cpu cpu, int online)
 
     old = heap->online[cpu / 64];
     hvmem__store_release(&heap->online[cpu / 64], online ? old | bit : old & ~bit);
+    /* Whoever closed its cache without seeing it here is seen by it (hvmem__section_enter_other). */
+    if (online && heap->host.smp)
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
     hvmem__unlock_admin(heap, state);
     return (old & bit ? 1 : 0) != online;
 }
@@ -281,14 +284,16 @@ hvmem_status hvmem_cpu_offline(struct hvmem_heap *heap, hvmem_cpu cpu)
         return HVMEM_E_ARG;
     if (cpu >= heap->max_cpus || !set_online(heap, cpu, 0))
         return hvmem__refuse(heap, HVMEM_E_CPU, 0, HVMEM_ORDER_ANY, cpu);
-    hvmem__pcpu_drain(heap, cpu);
+    (void)hvmem__pcpu_drain(heap, cpu); /* offline it can always be entered */
     return HVMEM_OK;
 }
 
 hvmem_status hvmem_drain(struct hvmem_heap *heap)
 {
+    hvmem_status status;
+
     if (!heap)
         return HVMEM_E_ARG;
-    hvmem__pcpu_drain_all(heap);
-    return HVMEM_OK;
+    status = hvmem__pcpu_drain_all(heap);
+    return status ? hvmem__refuse(heap, status, 0, HVMEM_ORDER_ANY, 0) : HVMEM_OK;
 }

@@ -129,13 +129,14 @@ static hvmem_status offline_used(struct hvmem_heap *heap, hvmem_mfn mfn)
 }
 
 /* Make the block of a frame nobody's in particular, so that its record can be claimed. No lock. */
-static void unbias_block(struct hvmem_heap *heap, hvmem_mfn mfn)
+static hvmem_status unbias_block(struct hvmem_heap *heap, hvmem_mfn mfn)
 {
     struct hvmem_block block;
 
-    if (!hvmem__block_at(heap, mfn, &block) && block.state != HVMEM_BLOCK_FREE)
-        hvmem__unbias(heap,
-                      hvmem__load(hvmem__record_at(hvmem__bank_of(heap, block.mfn), block.mfn)));
+    if (hvmem__block_at(heap, mfn, &block) || block.state == HVMEM_BLOCK_FREE)
+        return HVMEM_OK;
+    return hvmem__unbias(heap,
+                         hvmem__load(hvmem__record_at(hvmem__bank_of(heap, block.mfn), block.mfn)));
 }
 
 hvmem_status hvmem_offline(struct hvmem_heap *heap, hvmem_mfn mfn)
@@ -149,18 +150,22 @@ hvmem_status hvmem_offline(struct hvmem_heap *heap, hvmem_mfn mfn)
     for (tries = 0; status == HVMEM_E_BUSY && tries < HVMEM__SEIZE_TRIES; tries++) {
         hvmem_u64 state;
 
-        if (tries)
-            hvmem__pcpu_drain_all(heap);
-        unbias_block(heap, mfn);
+        if ((tries && hvmem__pcpu_drain_all(heap)) || unbias_block(heap, mfn)) {
+            status = HVMEM_E_HOST;
+            break;
+        }
         state = hvmem__lock_admin(heap);
         status = offline_free(heap, b, mfn);
         if (status)
             status = offline_used(heap, mfn);
         hvmem__unlock_admin(heap, state);
     }
-    /* The frame was promised: what waits in caches must stand in for it. */
-    if (!status && hvmem__unlikely(hvmem__claim_short(heap)))
-        hvmem__pcpu_shut(heap);
+    /*
+     * The frame was promised: what waits in caches must stand in for it. A cache that cannot be
+     * entered empties itself before it hands out another block.
+     */
+    if (!status && hvmem__unlikely(hvmem__claim_short(heap)) && hvmem__pcpu_shut(heap))
+        hvmem__refuse(heap, HVMEM_E_HOST, mfn, 0, 0);
     if (!status)
         hvmem__watch(heap);
     return status < 0 ? hvmem__refuse(heap, status, mfn, 0, 0) : status;

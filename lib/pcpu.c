@@ -10,6 +10,8 @@
 /* Blocks one refill takes. */
 #define REFILL0 32u
 #define REFILL1 4u
+/* Times a barrier is asked for before the cache is closed for good. */
+#define BARRIER_TRIES 3u
 
 hvmem_size hvmem__pcpu_tokens_bytes(void)
 {
@@ -64,17 +66,18 @@ static void drop_token(struct hvmem_heap *heap, struct hvmem__pcpu *pc)
     set_token(pc, 0);
 }
 
-void hvmem__unbias(struct hvmem_heap *heap, hvmem__record record)
+hvmem_status hvmem__unbias(struct hvmem_heap *heap, hvmem__record record)
 {
     hvmem_u32 token = hvmem__rec_bias(record), cpu;
     struct hvmem__section s;
 
     if (!token || token >= HVMEM__TOKENS)
-        return;
+        return HVMEM_OK;
     cpu = hvmem__load_acquire(&heap->token_cpu[token]);
     if (cpu == HVMEM__NO_CPU)
-        return;
-    hvmem__section_enter_other(heap, &s, cpu);
+        return HVMEM_OK;
+    if (hvmem__section_enter_other(heap, &s, cpu))
+        return HVMEM_E_HOST;
     if (s.pc->token == token) {
         drop_token(heap, s.pc);
         if (s.pc->revocations < 16)
@@ -82,6 +85,7 @@ void hvmem__unbias(struct hvmem_heap *heap, hvmem__record record)
         s.pc->rest = 1u << s.pc->revocations;
     }
     hvmem__section_leave(heap, &s);
+    return HVMEM_OK;
 }
 
 /* ---- sections ------------------------------------------------------------------------------- */
@@ -93,6 +97,19 @@ static void pass_gate(struct hvmem_heap *heap, struct hvmem__section *s, hvmem_u
     s->gated = how;
 }
 
+/*
+ * The CPU of this section heeds `closed` for good: what was asked of its cache while that was not
+ * known is done now. Inside the section, through the gate.
+ */
+static void obey(struct hvmem_heap *heap, struct hvmem__section *s)
+{
+    if (hvmem__likely(s->pc->forced != HVMEM__FORCED_ASKED))
+        return;
+    hvmem__store_release(&s->pc->forced, HVMEM__FORCED_KNOWN);
+    drop_token(heap, s->pc);
+    hvmem__pcpu_clear(heap, s);
+}
+
 void hvmem__section_enter(struct hvmem_heap *heap, struct hvmem__section *s)
 {
     s->pc = hvmem__pcpu_own(heap, &s->pin);
@@ -100,6 +117,7 @@ void hvmem__section_enter(struct hvmem_heap *heap, struct hvmem__section *s)
     if (!hvmem__section_begin(s->pc)) {
         hvmem__section_end(s->pc);
         pass_gate(heap, s, HVMEM__GATED_OWN);
+        obey(heap, s);
     }
 }
 
@@ -117,20 +135,60 @@ void hvmem__section_leave(struct hvmem_heap *heap, struct hvmem__section *s)
         hvmem__unpin(&heap->host, s->pin);
 }
 
-void hvmem__section_enter_other(struct hvmem_heap *heap, struct hvmem__section *s, hvmem_cpu cpu)
+/*
+ * Whether a CPU, whose cache was closed just now, is known to heed that: a section of its own begun
+ * before shows in `busy`, a later one takes the gate. No lock held.
+ */
+static int heeds(struct hvmem_heap *heap, const struct hvmem__pcpu *pc, hvmem_cpu cpu)
+{
+    hvmem_u32 tries;
+
+    if (hvmem__load_acquire(&pc->forced) == HVMEM__FORCED_KNOWN ||
+        hvmem__this_cpu(&heap->host) == cpu)
+        return 1;
+    for (tries = 0; tries < BARRIER_TRIES; tries++)
+        if (!heap->host.ops.barrier_cpu(heap->host.ctx, cpu))
+            return 1;
+    /* Offline it is in no call. One that joins passes a fence after it can be seen in the set. */
+    return !(__atomic_load_n(&heap->online[cpu / 64], __ATOMIC_SEQ_CST) >> (cpu % 64) & 1);
+}
+
+/*
+ * Nobody can tell what the CPU has seen: its cache stays closed for good. Whether the section was
+ * entered after all, because the CPU came through the gate meanwhile.
+ */
+static int force(struct hvmem_heap *heap, struct hvmem__section *s)
+{
+    pass_gate(heap, s, HVMEM__GATED_OTHER);
+    if (s->pc->forced == HVMEM__FORCED_KNOWN)
+        return 1;
+    if (s->pc->forced == HVMEM__FORCED_ASKED)
+        __atomic_fetch_sub(&s->pc->fast.closed, 1, __ATOMIC_RELEASE);
+    else
+        s->pc->forced = HVMEM__FORCED_ASKED;
+    hvmem__unlock(&heap->host, &s->pc->gate, HVMEM__RANK_CACHE, s->lock_state);
+    return 0;
+}
+
+hvmem_status hvmem__section_enter_other(struct hvmem_heap *heap, struct hvmem__section *s,
+                                        hvmem_cpu cpu)
 {
     s->pc = &heap->pcpu[cpu];
     s->pin = 0;
     if (!heap->host.smp) {
         s->gated = HVMEM__GATED_NOBODY;
-        return;
+        return HVMEM_OK;
     }
     __atomic_fetch_add(&s->pc->fast.closed, 1, __ATOMIC_SEQ_CST);
-    if (!s->pc->forced && hvmem__this_cpu(&heap->host) != cpu)
-        heap->host.ops.barrier_cpu(heap->host.ctx, cpu);
-    pass_gate(heap, s, HVMEM__GATED_OTHER);
+    (void)HVMEM_TEST_POINT("section_closed");
+    if (heeds(heap, s->pc, cpu))
+        pass_gate(heap, s, HVMEM__GATED_OTHER);
+    else if (!force(heap, s))
+        return HVMEM_E_HOST;
     while (hvmem__load_acquire(&s->pc->fast.busy))
         hvmem__relax(&heap->host);
+    obey(heap, s);
+    return HVMEM_OK;
 }
 
 hvmem_node hvmem__pcpu_node(const struct hvmem_heap *heap, const struct hvmem__pcpu *pc)
@@ -285,7 +343,7 @@ void hvmem__pcpu_smp(struct hvmem_heap *heap)
 
         drop_token(heap, pc);
         if (!heap->host.ops.barrier_cpu) {
-            pc->forced = 1;
+            pc->forced = HVMEM__FORCED_KNOWN;
             pc->fast.closed++;
         }
     }

@@ -11,6 +11,13 @@
  * store-load order that the fast path does not pay for. Where the host has no barrier operation
  * closed stays 1 and every section takes the gate lock.
  *
+ * A barrier that fails says nothing about what the CPU has seen: it may be inside with busy still in
+ * its store buffer. Then nobody enters. closed stays raised for good (forced ASKED) and the call is
+ * refused with E_HOST. The CPU's next section takes the gate lock, finds ASKED, and from then on
+ * (forced KNOWN) is known to take it always, for `closed` never falls to 0 again: the lock is enough.
+ * What had been asked of the cache meanwhile is done in that moment: it is emptied and its hints are
+ * forgotten. A later barrier that succeeds proves the same.
+ *
  * BIAS. A block allocated through CPU c's section carries c's current token in its record. Such a
  * block is freed by plain store, but only inside c's section. A CPU that frees somebody else's
  * biased block first revokes the token: it enters c's section from outside and gives c a new token
@@ -59,13 +66,18 @@ struct hvmem__pcpu {
     struct hvmem_lock gate;
     struct hvmem__bank *met; /* bank this CPU took a block from past its cache; a hint, atomic */
     hvmem_u32 online;
-    hvmem_u32 forced;      /* closed for good: no barrier operation */
+    hvmem_u32 forced;      /* HVMEM__FORCED_*; gate lock; KNOWN is final and read by anyone */
     hvmem_u32 revocations; /* tokens lost; section */
     hvmem_u32 rest;        /* refills to go without a token; section */
     hvmem_mfn slot0[HVMEM__MAG_SLOTS];
     hvmem_mfn slot1[HVMEM__MAG_SLOTS1];
     hvmem_mfn out[HVMEM__OUT_SLOTS];
 } __attribute__((aligned(128)));
+
+/* Whether a cache is closed for good (pcpu.forced). */
+#define HVMEM__FORCED_NOT   0u
+#define HVMEM__FORCED_ASKED 1u /* closed, but its CPU may not have seen it: a barrier failed */
+#define HVMEM__FORCED_KNOWN 2u /* its CPU has seen it, or the host has no barrier operation */
 
 /* How a section was entered, for leaving it. */
 struct hvmem__section {
@@ -141,8 +153,12 @@ HVMEM_INLINE void hvmem__section_end(struct hvmem__pcpu *pc)
 void hvmem__section_enter(struct hvmem_heap *heap, struct hvmem__section *s);
 void hvmem__section_leave(struct hvmem_heap *heap, struct hvmem__section *s);
 
-/* Enter any CPU's section from outside; left in the same way. Not from inside a section. */
-void hvmem__section_enter_other(struct hvmem_heap *heap, struct hvmem__section *s, hvmem_cpu cpu);
+/*
+ * Enter any CPU's section from outside; left in the same way. Not from inside a section, no lock
+ * held. E_HOST: the host cannot tell what that CPU has seen; not entered, nothing to leave.
+ */
+hvmem_status hvmem__section_enter_other(struct hvmem_heap *heap, struct hvmem__section *s,
+                                        hvmem_cpu cpu);
 
 /* The node a cache serves: the nearest to its CPU that has memory. */
 hvmem_node hvmem__pcpu_node(const struct hvmem_heap *heap, const struct hvmem__pcpu *pc);
@@ -174,23 +190,26 @@ void hvmem__pcpu_put(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvm
 
 /*
  * Make sure that the block of this record is not biased to another CPU, so that it may be claimed
- * by compare-exchange. Not inside a section.
+ * by compare-exchange. Not inside a section. E_HOST: it may still be.
  */
-void hvmem__unbias(struct hvmem_heap *heap, hvmem__record record);
+hvmem_status hvmem__unbias(struct hvmem_heap *heap, hvmem__record record);
 
-/* Give back everything in all caches, or in one; forget bank hints (a bank is going away). */
-void hvmem__pcpu_drain_all(struct hvmem_heap *heap);
-void hvmem__pcpu_drain(struct hvmem_heap *heap, hvmem_cpu cpu);
-void hvmem__pcpu_forget_banks(struct hvmem_heap *heap);
+/*
+ * Give back everything in all caches, or in one; forget bank hints (a bank is going away). E_HOST:
+ * a cache could not be entered; it does the same by itself before its CPU uses it again.
+ */
+hvmem_status hvmem__pcpu_drain_all(struct hvmem_heap *heap);
+hvmem_status hvmem__pcpu_drain(struct hvmem_heap *heap, hvmem_cpu cpu);
+hvmem_status hvmem__pcpu_forget_banks(struct hvmem_heap *heap);
 
 /* Move the hot frame into the magazine. Inside the section. */
 void hvmem__pcpu_spill(struct hvmem_heap *heap, struct hvmem__pcpu *pc);
 
 /*
  * Empty all caches and keep them empty: claims are short. A cache opens again by itself when it is
- * asked for a block and claims hold. No lock held, not inside a section.
+ * asked for a block and claims hold. No lock held, not inside a section. E_HOST: as when draining.
  */
-void hvmem__pcpu_shut(struct hvmem_heap *heap);
+hvmem_status hvmem__pcpu_shut(struct hvmem_heap *heap);
 
 /* Whether any cache holds a block. */
 int hvmem__pcpu_any(const struct hvmem_heap *heap);
@@ -214,6 +233,12 @@ void hvmem__pcpu_give_back(struct hvmem_heap *heap, const hvmem_mfn *blocks, hvm
 
 /* Give back the oldest `count` blocks of a magazine. Inside the section. */
 void hvmem__pcpu_shed(struct hvmem_heap *heap, struct hvmem__mag *mag, hvmem_u32 count);
+
+/*
+ * Empty a cache, keep it empty, forget its hint. Inside the section, whose gate is opened now and
+ * then if there is one.
+ */
+void hvmem__pcpu_clear(struct hvmem_heap *heap, struct hvmem__section *s);
 
 /* Let the magazines take blocks in, or no more. Inside the section. */
 void hvmem__pcpu_set_open(struct hvmem__pcpu *pc, int open);

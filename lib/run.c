@@ -305,10 +305,12 @@ static hvmem_status split_off(struct hvmem_heap *heap, struct hvmem__bank *b, hv
 {
     struct hvmem__arena *arena = hvmem__arena_of(heap, b);
     struct parts parts;
+    hvmem_status status =
+        hvmem__seize(heap, b, head, from, hvmem__rec_with_state(from, HVMEM_BLOCK_CACHED));
     hvmem_u64 state;
 
-    if (!hvmem__seize(heap, b, head, from, hvmem__rec_with_state(from, HVMEM_BLOCK_CACHED)))
-        return HVMEM_E_FREE;
+    if (status)
+        return status;
     parts.lo = lo;
     parts.hi = hi;
     parts.give = 0;

@@ -204,8 +204,14 @@ static hvmem_status settle_block(struct hvmem_heap *heap, const struct hvmem_blo
         to = hvmem__rec_with_owed(r, hvmem__rec_owed(r) & ~due);
         if (due & HVMEM_OWES_SCRUB)
             to = hvmem__rec_with_dirt(to, HVMEM__DIRT_CLEAN);
-        if (!hvmem__seize(heap, b, block->mfn, r, to))
+        switch (hvmem__seize(heap, b, block->mfn, r, to)) {
+        case HVMEM_OK:
+            break;
+        case HVMEM_E_FREE: /* changed meanwhile: look again */
             continue;
+        default:
+            return HVMEM_E_HOST;
+        }
         if (!hvmem__rec_owed(to))
             hvmem__domain_settled(hvmem__domain_of(heap, hvmem__rec_owner(r)),
                                   (hvmem_u64)1 << block->order);

@@ -44,7 +44,8 @@ HVMEM_API hvmem_status hvmem_bank_add(struct hvmem_heap *heap, const struct hvme
 /*
  * Remove a range that was added as exactly this bank; every frame of it must be free (caches are
  * drained first). The table memory belongs to the caller again.
- * Errors: HVMEM_E_FOREIGN (no such bank), HVMEM_E_BUSY (frames in use).
+ * Errors: HVMEM_E_FOREIGN (no such bank), HVMEM_E_BUSY (frames in use), HVMEM_E_HOST (the barrier
+ * operation failed; the bank stays).
  */
 HVMEM_API hvmem_status hvmem_bank_remove(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames);
 
@@ -53,7 +54,8 @@ HVMEM_API hvmem_status hvmem_node_of(struct hvmem_heap *heap, hvmem_mfn mfn, hvm
 
 /*
  * Drain all caches and mark every table clean. The next call that changes anything clears the mark.
- * Errors: HVMEM_E_BUSY (a gather or a settle is open).
+ * Errors: HVMEM_E_BUSY (a gather or a settle is open), HVMEM_E_HOST (the barrier operation failed;
+ * nothing is marked).
  */
 HVMEM_API hvmem_status hvmem_quiesce(struct hvmem_heap *heap);
 

@@ -184,7 +184,8 @@ HVMEM_API hvmem_status hvmem_domain_limit(struct hvmem_domain *domain, hvmem_u64
  * not contiguity. Where bad frames that go offline leave less than was promised, domains with claims
  * are served in the order they come, the others not at all.
  * Errors: HVMEM_E_NOMEM (not that many unclaimed free frames), HVMEM_E_LIMIT (beyond the page
- * limit), HVMEM_E_DOMAIN (dying), HVMEM_E_NODE.
+ * limit), HVMEM_E_DOMAIN (dying), HVMEM_E_NODE, HVMEM_E_HOST (not that many outside the cache of a CPU
+ * for which barrier_cpu failed).
  */
 HVMEM_API hvmem_status hvmem_domain_claim(struct hvmem_domain *domain, hvmem_node node,
                                           hvmem_u64 frames);

@@ -58,7 +58,8 @@ HVMEM_BEGIN_DECLS
  * Errors: HVMEM_E_NOMEM, HVMEM_E_LIMIT, HVMEM_E_CLAIM, HVMEM_E_WOULD_FLUSH, HVMEM_E_ARG,
  * HVMEM_E_VERSION, HVMEM_E_ORDER, HVMEM_E_COUNT, HVMEM_E_ALIGN, HVMEM_E_RANGE, HVMEM_E_NODE,
  * HVMEM_E_DOMAIN (dying), HVMEM_E_PHASE (deferral outside BUILDING), HVMEM_E_UNSUPPORTED (a debt
- * that neither host nor back-end can pay), HVMEM_E_HOST.
+ * that neither host nor back-end can pay), HVMEM_E_HOST (also: no memory but what may lie in the
+ * cache of a CPU for which barrier_cpu failed).
  */
 HVMEM_API hvmem_status hvmem_alloc(struct hvmem_heap *heap, const struct hvmem_request *request,
                                    hvmem_mfn *mfn);
@@ -87,7 +88,8 @@ HVMEM_API hvmem_status hvmem_reserve(struct hvmem_heap *heap, hvmem_mfn mfn, hvm
  * Free the block that starts at mfn. order must be the block's order or HVMEM_ORDER_ANY. Blocks of
  * a domain come to owe config.owed_on_free in addition to what they owe already.
  * Errors: HVMEM_E_FOREIGN, HVMEM_E_FREE, HVMEM_E_INTERIOR, HVMEM_E_WRONG_ORDER, HVMEM_E_RESERVED,
- * HVMEM_E_OFFLINE, HVMEM_E_ORDER, HVMEM_E_GATHERED, HVMEM_E_QUARANTINE.
+ * HVMEM_E_OFFLINE, HVMEM_E_ORDER, HVMEM_E_GATHERED, HVMEM_E_QUARANTINE, HVMEM_E_HOST (the block
+ * belongs to the cache of a CPU for which barrier_cpu failed; nothing changed, try again).
  */
 HVMEM_API hvmem_status hvmem_free(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order);
 
@@ -125,7 +127,7 @@ HVMEM_API hvmem_status hvmem_settle(struct hvmem_heap *heap, hvmem_mfn mfn, hvme
 /*
  * Take one frame out of service. Free: at once. In use: it goes when it is freed, event
  * HVMEM_EVENT_OFFLINED. HVMEM_AGAIN says that it is in use. `online` brings it back.
- * Errors: HVMEM_E_FOREIGN, HVMEM_E_OFFLINE (already), HVMEM_E_RESERVED.
+ * Errors: HVMEM_E_FOREIGN, HVMEM_E_OFFLINE (already), HVMEM_E_RESERVED, HVMEM_E_HOST (as hvmem_free).
  */
 HVMEM_API hvmem_status hvmem_offline(struct hvmem_heap *heap, hvmem_mfn mfn);
 /* Errors: HVMEM_E_FOREIGN, HVMEM_E_ARG (neither offline nor going offline). */

@@ -86,6 +86,13 @@ struct hvmem_host_ops {
      * (user space: membarrier). Called without library locks that `cpu` could be waiting for with
      * interrupts off; at a low, bounded rate. Lets a per-CPU cache work without locked
      * instructions. Default: per-CPU caches use locked instructions instead.
+     *
+     * HVMEM_OK is a promise. Anything else means that nothing is known of that CPU, and is right
+     * where the message was not delivered, not answered in time, or there is no such CPU. The
+     * library asks three times in all; then the CPU's cache works with locked instructions for the
+     * life of the heap, and the call that needed the barrier is refused with HVMEM_E_HOST, as are
+     * later ones that need that cache, until its CPU has called the library once or a barrier
+     * succeeds. For a CPU that is not online in the heap the answer does not matter.
      */
     hvmem_status (*barrier_cpu)(void *host, hvmem_cpu cpu);
 

@@ -64,7 +64,10 @@ HVMEM_API hvmem_u64 hvmem_free_frames(struct hvmem_heap *heap);
 HVMEM_API hvmem_status hvmem_stats(struct hvmem_heap *heap, hvmem_node node, hvmem_size size,
                                    struct hvmem_stats *stats);
 
-/* Return every cached frame to the node heaps. */
+/*
+ * Return every cached frame to the node heaps. HVMEM_E_HOST: the barrier operation failed for some
+ * CPU, whose frames go home at its next call.
+ */
 HVMEM_API hvmem_status hvmem_drain(struct hvmem_heap *heap);
 
 /*

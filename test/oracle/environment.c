@@ -112,7 +112,10 @@ static void host_unpin(void *host, hvmem_u64 state)
 
 static void host_relax(void *host)
 {
-    (void)host;
+    struct world *world = host;
+
+    if (world->relaxing != NULL)
+        world->relaxing(world);
     sched_yield();
 }
 
@@ -162,6 +165,8 @@ static hvmem_status host_barrier_cpu(void *host, hvmem_cpu cpu)
         world_fail(world, "barrier for CPU %u, which does not exist", cpu);
     count(world, &world->counts.barriers, 1);
     if (world_fails(world))
+        return HVMEM_E_HOST;
+    if (world->barrier != NULL && world->barrier(world, cpu) != HVMEM_OK)
         return HVMEM_E_HOST;
     syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);

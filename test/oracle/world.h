@@ -103,6 +103,9 @@ struct world {
     /* The n-th fallible operation from now fails; 0: none. failed counts those that did. */
     unsigned fail_in;
     unsigned fail_count;
+    /* If set: asked before barrier_cpu does its work, what it fails with; called in waiting loops. */
+    hvmem_status (*barrier)(struct world *world, hvmem_cpu cpu);
+    void (*relaxing)(struct world *world);
 
     /* Debts by frame in [debt_base, debt_base + debt_frames): HVMEM_OWES_* without TLB ... */
     hvmem_mfn debt_base;
