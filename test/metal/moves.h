@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Frames that move from domain A to domain B while every CPU holds A's translations of them: a heap
+ * of a few frames, A's pages in the test window, and a back-end that can be told to execute nothing.
+ * A way from A to B is a struct path; moves.c runs each of them.
+ */
+#ifndef TEST_METAL_MOVES_H
+#define TEST_METAL_MOVES_H
+
+#include <hvmem/clock.h>
+#include <hvmem/domain.h>
+#include <hvmem/heap.h>
+
+#include "hosts/metal/common/host.h"
+#include "test/metal/check.h"
+
+#define MOVE_FRAMES 8u
+
+struct moves {
+    struct hvmem_heap *heap;
+    struct metal_host host;
+    struct hvmem_host_ops ops;
+    struct hvmem_backend backend; /* the machine's, but for tlb_flush */
+    struct hvmem_backend_ops backend_ops;
+    struct hvmem_domain *a, *building, *running; /* owners */
+    hvmem_mfn frame[MOVE_FRAMES];                /* those of the round */
+    uint32_t executes; /* 0: an invalidation is claimed and not executed */
+    uint32_t batches;  /* atomic: calls of tlb_flush, on all CPUs together */
+    uint64_t asked;    /* atomic: CPUs that made one */
+    uint32_t word;     /* what the new owner wrote last */
+    unsigned cpus;
+};
+
+extern struct moves moves;
+
+/* A step of a round: did the library do what it was asked? */
+typedef int move_step(void);
+
+struct path {
+    const char *name;
+    move_step *give; /* A loses its frames: entries go, frames are freed in some way */
+    move_step *take; /* B gets all of them; all that is to be invalidated is when this is over */
+    /* Exactly what the library must do for a round, on hardware with broadcast and without. */
+    uint64_t flushes[2]; /* whole flushes counted by the heap */
+    uint64_t cpus[2];    /* CPUs asked in them */
+    uint64_t batches[2]; /* tlb_flush calls of the back-end */
+    uint64_t clean;      /* CPUs that are fresh even if the library's flush is suppressed */
+};
+
+/* The window's page of the i-th frame. */
+uintptr_t move_page(unsigned i);
+/* A's entries become invalid, visibly to walkers; nothing is invalidated. */
+void move_unmap(void);
+/* The new owner writes a word that was never there before into each frame. */
+void move_write(void);
+/*
+ * Every CPU of the mask reads through each of A's pages. Returns the reads that still reached a frame
+ * and its present contents; one that found anything else fails a check.
+ */
+unsigned move_stale(uint64_t mask);
+uint64_t move_all_cpus(void);
+
+/* A's entries go and its frames are freed one by one, as owing a flush. */
+int move_free(void);
+/* All frames are allocated for a domain; HVMEM_REQ_* for each. */
+int move_take(struct hvmem_domain *domain, uint32_t flags);
+
+/* Runs a path: rounds with the invalidation suppressed, then as many with it. */
+void move_run(const struct path *path);
+
+/* Makes the heap, the domains and the other CPUs; 0: could not. */
+int move_start(void);
+
+#endif
