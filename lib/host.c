@@ -20,6 +20,16 @@ void hvmem__host_bind(struct hvmem__host *host, const struct hvmem_host_ops *ops
     host->regime = regime;
 }
 
+int hvmem__host_regime_ok(const struct hvmem_host_ops *ops, hvmem_u32 regime)
+{
+    struct hvmem__host host;
+
+    if (regime > HVMEM_LOCK_IRQSAVE)
+        return 0;
+    hvmem__host_bind(&host, ops, HVMEM_NULL, regime);
+    return hvmem__host_can_lock(&host);
+}
+
 void hvmem__bug(const struct hvmem__host *host, const char *where)
 {
     if (host->ops.bug)

@@ -45,6 +45,9 @@ HVMEM_INLINE int hvmem__host_can_lock(const struct hvmem__host *host)
 #endif
 }
 
+/* Whether the regime exists and a host with this table offers what it needs. */
+int hvmem__host_regime_ok(const struct hvmem_host_ops *ops, hvmem_u32 regime);
+
 HVMEM_INLINE hvmem_cpu hvmem__this_cpu(const struct hvmem__host *host)
 {
 #ifdef HVMEM_HOST_THIS_CPU

@@ -212,12 +212,12 @@ void hvmem__ident_drop(struct hvmem_ident *ident, hvmem_cpu cpu, int ran)
     hvmem_u64 now = hvmem__load(&me->active);
     hvmem_u64 state;
 
+    if (ran)
+        hvmem__ident_leave_tag(ident, me, now);
     if (ident->flags & HVMEM_IDENT_PER_CPU) {
         hvmem__store(&me->active, hvmem__ident_idle(ident));
         return;
     }
-    if (ran)
-        hvmem__ident_leave_tag(ident, me, now);
     /* An active tag of 0 must stay 0: it is what makes the next switch look at `pending`. */
     if (now && __atomic_compare_exchange_n(&me->active, &now, hvmem__ident_idle(ident), 0,
                                            __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
@@ -317,7 +317,9 @@ static void rollover_own(struct hvmem_ident *ident, struct hvmem__ident_cpu *me)
 {
     me->generation += (hvmem_u64)1 << ident->shift;
     me->next = ident->first;
-    me->reserved = ident->flags & HVMEM_IDENT_ENTRY ? 0 : me->active;
+    me->reserved = me->leaving_tag ? me->leaving_tag : me->active;
+    if (ident->flags & HVMEM_IDENT_ENTRY)
+        me->reserved = 0;
     me->owed_all = 1;
     hvmem__store(&me->rollovers, me->rollovers + 1);
 }
@@ -341,6 +343,7 @@ hvmem_status hvmem__ident_take_own(struct hvmem_ident *ident, hvmem_cpu cpu, hvm
     if (hvmem__load(&me->pending) && __atomic_exchange_n(&me->pending, 0, __ATOMIC_SEQ_CST))
         rollover_own(ident, me);
     if (old && !retire && !((old ^ me->generation) >> ident->shift)) {
+        hvmem__ident_leave_tag(ident, me, me->active);
         hvmem__store(&me->active, old);
         return HVMEM_OK;
     }
@@ -354,6 +357,7 @@ hvmem_status hvmem__ident_take_own(struct hvmem_ident *ident, hvmem_cpu cpu, hvm
         if (!number)
             return HVMEM_E_NOID;
     }
+    hvmem__ident_leave_tag(ident, me, me->active);
     hvmem__store(&me->assigned, me->assigned + 1);
     hvmem__store(tag, me->generation | number);
     hvmem__store(&me->active, me->generation | number);

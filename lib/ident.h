@@ -12,7 +12,7 @@
  *    it was, or 0 if the CPU ran none. Leaving 0 takes the lock, and pays `pending` first.
  *  - a number that some CPU reserves stays with its space in the new generation.
  *  - between a switch and hvmem_space_entered() the hardware may still run the old space: until then
- *    cpu.leaving_tag keeps that number from being handed out by a rollover.
+ *    cpu.leaving_tag keeps that number from being handed out by a rollover (own numbering too).
  * Own numbering: a CPU's active, reserved, generation and next are its own; others only set pending.
  */
 #ifndef HVMEM_LIB_IDENT_H
@@ -105,12 +105,16 @@ HVMEM_INLINE int hvmem__ident_current(const struct hvmem_ident *ident, hvmem_u64
 
 /*
  * The CPU's hardware runs on `tag` until it has loaded the next one. Before `active` changes, so that
- * a rollover sees it in one place or the other. On the CPU itself.
+ * a rollover sees it in one place or the other. A tag that is noted already stays (a switch before
+ * this one was not finished), but for a newer word of its number. On the CPU itself.
  */
 HVMEM_INLINE void hvmem__ident_leave_tag(const struct hvmem_ident *ident,
                                          struct hvmem__ident_cpu *me, hvmem_u64 tag)
 {
-    if (hvmem__ident_number(ident, tag))
+    hvmem_u32 noted = hvmem__ident_number(ident, me->leaving_tag);
+    hvmem_u32 number = hvmem__ident_number(ident, tag);
+
+    if (number && (!noted || noted == number))
         hvmem__store(&me->leaving_tag, tag);
 }
 

@@ -12,6 +12,17 @@ static hvmem_u64 set_words(const struct hvmem_ident_config *config)
     return (config->first + config->ids + 63u) / 64u;
 }
 
+/* Whether the machine's tags can hold the highest number; a back-end may not say how wide they are. */
+static int ids_fit(const struct hvmem_ident_config *config)
+{
+    const struct hvmem_backend_caps *caps = &config->backend->caps;
+    hvmem_u32 last = config->first + config->ids - 1;
+
+    if (config->regime == HVMEM_REGIME_USER)
+        return !caps->user_id_bits || !(last >> caps->user_id_bits);
+    return !caps->stage2_ids || last < caps->stage2_ids;
+}
+
 /* What the back-end must offer. */
 static hvmem_status check_backend(const struct hvmem_ident_config *config)
 {
@@ -20,6 +31,8 @@ static hvmem_status check_backend(const struct hvmem_ident_config *config)
 
     if (!be || !be->ops || !HVMEM__BACKEND_HAS(be, tlb_flush))
         return HVMEM_E_ARG;
+    if (!ids_fit(config))
+        return HVMEM_E_COUNT;
     if ((config->flags & HVMEM_IDENT_BROADCAST) && !(be->caps.features & HVMEM_CAP_BROADCAST))
         return HVMEM_E_UNSUPPORTED;
     if ((config->flags & HVMEM_IDENT_ENTRY) &&
@@ -34,7 +47,7 @@ static hvmem_status check_config(const struct hvmem_ident_config *config)
         return HVMEM_E_ARG;
     if (config->size != sizeof *config)
         return HVMEM_E_VERSION;
-    if (config->flags & ~KNOWN_FLAGS || config->lock_regime > HVMEM_LOCK_IRQSAVE)
+    if (config->flags & ~KNOWN_FLAGS || !hvmem__host_regime_ok(config->host, config->lock_regime))
         return HVMEM_E_ARG;
     if ((config->flags & HVMEM_IDENT_PER_CPU) && (config->flags & HVMEM_IDENT_BROADCAST))
         return HVMEM_E_ARG;

@@ -35,6 +35,16 @@ struct before {
 };
 
 /*
+ * The hardware runs `space` until hvmem_space_entered(). A switch that was not finished did not change
+ * that: what it left behind stays noted, not what it chose.
+ */
+static void leave(struct hvmem__ident_cpu *me, struct hvmem_space *space, int order)
+{
+    if (!me->leaving)
+        __atomic_store_n(&me->leaving, space, order);
+}
+
+/*
  * Say that this CPU loads the space: to flushes (loaded, holders) and to destroy. The stores are
  * sequentially consistent, and so are the loads of `changes` and `state` that follow them and both
  * sides in hvmem_space_changed(), hvmem_space_targets() and hvmem_space_destroy(): either the other
@@ -46,7 +56,7 @@ static void announce(struct hvmem_space *space, struct hvmem__ident_cpu *me, hvm
     struct hvmem_space *old = me->loaded;
 
     if (old && old != space)
-        __atomic_store_n(&me->leaving, old, __ATOMIC_RELEASE);
+        leave(me, old, __ATOMIC_RELEASE);
     (void)HVMEM_TEST_POINT("space_leaving");
     if (!(hvmem__load(&space->holders[cpu >> 6]) & bit))
         __atomic_fetch_or(&space->holders[cpu >> 6], bit, __ATOMIC_SEQ_CST);
@@ -201,7 +211,7 @@ static void run_nothing(struct hvmem_ident *ident, hvmem_cpu cpu, struct hvmem_s
 
     hvmem__ident_drop(ident, cpu, leaving != HVMEM_NULL);
     if (leaving)
-        __atomic_store_n(&me->leaving, leaving, __ATOMIC_SEQ_CST);
+        leave(me, leaving, __ATOMIC_SEQ_CST);
     hvmem__store(&me->lazy, 0);
     __atomic_store_n(&me->loaded, HVMEM_NULL, __ATOMIC_SEQ_CST);
 }
@@ -328,9 +338,9 @@ hvmem_status hvmem_space_entered(struct hvmem_ident *ident, hvmem_cpu cpu)
         }
         me->owed_space = HVMEM_NULL;
     }
-    if (me->leaving) {
+    if (me->leaving)
         __atomic_store_n(&me->leaving, HVMEM_NULL, __ATOMIC_RELEASE);
+    if (me->leaving_tag)
         hvmem__store_release(&me->leaving_tag, 0);
-    }
     return HVMEM_OK;
 }

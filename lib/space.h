@@ -22,10 +22,11 @@
 #define HVMEM__SPACE_DEAD  0x44454144u
 
 struct hvmem__space_cell {
-    hvmem_u64 seen;           /* changes flushed */
-    hvmem_u64 tag;            /* the space's last tag on this CPU; 0 none */
-    hvmem_u64 runner;         /* serial of the vCPU that ran here last, 0 none */
-    hvmem_u64 runner_flushes; /* that vCPU's count of posted flushes which are done here */
+    hvmem_u64 seen;   /* changes flushed */
+    hvmem_u64 tag;    /* the space's last tag on this CPU; 0 none */
+    hvmem_u64 runner; /* serial of the vCPU that ran here last, 0 none */
+    hvmem_u64
+        runner_flushes; /* that vCPU's count of posts and moves up to which they are done here */
     hvmem_u64 unused[4];
 };
 HVMEM_STATIC_ASSERT(sizeof(struct hvmem__space_cell) == HVMEM_LINE, space_cell_is_a_line);
@@ -54,7 +55,7 @@ struct hvmem_space {
 /* The vCPU a space is entered for. */
 struct hvmem__runner {
     hvmem_u64 serial;
-    hvmem_u64 flushes; /* posted for it so far */
+    hvmem_u64 flushes; /* posted for it so far, and moves */
 };
 
 /* hvmem_space_activate(), for a vCPU if `runner` is not NULL. */

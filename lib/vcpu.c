@@ -81,6 +81,8 @@ static hvmem_status take_off(struct hvmem_vcpu *vcpu, hvmem_cpu cpu, int for_goo
     if (list->entered == vcpu || (for_good && vcpu->work)) {
         status = HVMEM_E_BUSY;
     } else {
+        /* What its guest invalidates elsewhere from now on stays cached here. */
+        vcpu->flushes++;
         *vcpu->link = vcpu->next;
         if (vcpu->next)
             vcpu->next->link = vcpu->link;
@@ -160,12 +162,12 @@ static hvmem_status begin_entry(struct hvmem_vcpu *vcpu, hvmem_cpu cpu,
     return status;
 }
 
-/* Returns whether the vCPU was entered. */
+/* Returns whether the vCPU was entered; while it runs work it is not yet. */
 static int end_entry(struct hvmem_vcpu *vcpu, hvmem_cpu cpu)
 {
     struct hvmem__vcpu_cpu *list = &vcpu->vcpus->cpus[cpu];
     hvmem_u64 state = hvmem__cpu_enter(vcpu->vcpus, cpu);
-    int entered = list->entered == vcpu;
+    int entered = list->entered == vcpu && !list->running;
 
     if (entered)
         list->entered = HVMEM_NULL;

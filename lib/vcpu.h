@@ -53,7 +53,7 @@ struct hvmem_vcpu {
     struct hvmem_space *space;
     struct hvmem_vcpus *vcpus;
     hvmem_u64 serial;  /* in its space */
-    hvmem_u64 flushes; /* posted */
+    hvmem_u64 flushes; /* posted, and moves */
     hvmem_u64 unused;
     /* Never read by an entry. */
     struct hvmem_lock placement; /* rank PLACEMENT */

@@ -16,7 +16,7 @@ static hvmem_status check_config(const struct hvmem_vcpus_config *config)
         return HVMEM_E_ARG;
     if (config->size != sizeof *config)
         return HVMEM_E_VERSION;
-    if (config->lock_regime > HVMEM_LOCK_IRQSAVE)
+    if (!hvmem__host_regime_ok(config->host, config->lock_regime))
         return HVMEM_E_ARG;
     if (!config->max_cpus || config->max_cpus > HVMEM_CPU_LIMIT)
         return HVMEM_E_CPU;

@@ -15,6 +15,13 @@ static void append(struct hvmem_vcpu *vcpu, struct hvmem_vcpu_work *work)
     vcpu->work_tail = &work->next;
 }
 
+/* Nobody's again; its owner may free it from here on. Who cancels waits for the last store. */
+static void let_go(struct hvmem_vcpu_work *work)
+{
+    hvmem__store(&work->state, HVMEM__WORK_IDLE);
+    hvmem__store_release(&work->vcpu, HVMEM_NULL);
+}
+
 static struct hvmem_vcpu_work *take_first(struct hvmem_vcpu *vcpu)
 {
     struct hvmem_vcpu_work *work = vcpu->work;
@@ -62,8 +69,7 @@ HVMEM_NOINLINE hvmem_status hvmem__vcpu_run_work(struct hvmem_vcpu *vcpu, hvmem_
         if (work->again)
             append(vcpu, work);
         else
-            /* Its owner may free it from here on: who cancels waits for this store. */
-            hvmem__store_release(&work->state, HVMEM__WORK_IDLE);
+            let_go(work);
     }
     return HVMEM_OK;
 }
@@ -81,6 +87,21 @@ static hvmem_status refuse_or_ok(const struct hvmem_vcpu *vcpu, hvmem_status sta
     return status == HVMEM_OK ? HVMEM_OK : hvmem__vcpus_refuse(vcpu->vcpus, status);
 }
 
+/* The vCPU is found. */
+static hvmem_status post_found(struct hvmem_vcpu *vcpu, struct hvmem_vcpu_work *work)
+{
+    struct hvmem_vcpu *owner = HVMEM_NULL;
+
+    if (__atomic_compare_exchange_n(&work->vcpu, &owner, vcpu, 0, __ATOMIC_ACQUIRE,
+                                    __ATOMIC_ACQUIRE))
+        append(vcpu, work);
+    else if (owner != vcpu)
+        return HVMEM_E_ARG;
+    else if (hvmem__load(&work->state) == HVMEM__WORK_RUNNING)
+        work->again = 1;
+    return HVMEM_OK;
+}
+
 hvmem_status hvmem_vcpu_post(struct hvmem_vcpu *vcpu, struct hvmem_vcpu_work *work, hvmem_cpu *kick)
 {
     struct hvmem__found found;
@@ -94,11 +115,9 @@ hvmem_status hvmem_vcpu_post(struct hvmem_vcpu *vcpu, struct hvmem_vcpu_work *wo
         return hvmem__vcpus_refuse(vcpu->vcpus, HVMEM_E_ARG);
     status = hvmem__vcpu_find(vcpu, &found);
     if (status == HVMEM_OK) {
-        if (hvmem__load(&work->state) == HVMEM__WORK_RUNNING)
-            work->again = 1;
-        else if (hvmem__load(&work->state) == HVMEM__WORK_IDLE)
-            append(vcpu, work);
-        *kick = whom_to_kick(vcpu, &found);
+        status = post_found(vcpu, work);
+        if (status == HVMEM_OK)
+            *kick = whom_to_kick(vcpu, &found);
         hvmem__vcpu_let_go(vcpu, &found);
     }
     return refuse_or_ok(vcpu, status);
@@ -146,11 +165,11 @@ hvmem_status hvmem_vcpu_where(struct hvmem_vcpu *vcpu, hvmem_cpu *cpu)
 
 /* ---- cancelling -------------------------------------------------------------------------------- */
 
-/* Wait until a run is over; it can only end, for nobody posts the work meanwhile. No lock held. */
+/* Wait until a run is over, and with it the work's bond to the vCPU. No lock held. */
 static hvmem_status wait_for_run(struct hvmem_vcpu *vcpu, struct hvmem_vcpu_work *work,
                                  hvmem_u64 spins)
 {
-    while (hvmem__load_acquire(&work->state) == HVMEM__WORK_RUNNING) {
+    while (hvmem__load_acquire(&work->vcpu) == vcpu) {
         if (!spins--)
             return HVMEM_E_TIMEOUT;
         hvmem__relax(&vcpu->vcpus->host);
@@ -158,33 +177,41 @@ static hvmem_status wait_for_run(struct hvmem_vcpu *vcpu, struct hvmem_vcpu_work
     return HVMEM_OK;
 }
 
+/* The vCPU is found. HVMEM_AGAIN: the work runs on another CPU. */
+static hvmem_status cancel_found(struct hvmem_vcpu *vcpu, struct hvmem_vcpu_work *work,
+                                 hvmem_cpu cpu)
+{
+    struct hvmem_vcpu *owner = hvmem__load_acquire(&work->vcpu);
+
+    if (!owner)
+        return HVMEM_OK;
+    if (owner != vcpu)
+        return HVMEM_E_ARG;
+    if (hvmem__load(&work->state) == HVMEM__WORK_QUEUED) {
+        unlink_work(vcpu, work);
+        let_go(work);
+        return HVMEM_OK;
+    }
+    work->again = 0;
+    return hvmem__this_cpu(&vcpu->vcpus->host) == cpu ? HVMEM_E_BUSY : HVMEM_AGAIN;
+}
+
 hvmem_status hvmem_vcpu_cancel(struct hvmem_vcpu *vcpu, struct hvmem_vcpu_work *work,
                                hvmem_u64 spins)
 {
     struct hvmem__found found;
     hvmem_status status;
-    hvmem_u32 was;
-    int own = 0;
 
     if (!vcpu || !work)
         return HVMEM_E_ARG;
     if (!vcpu->vcpus)
         return HVMEM_E_STALE;
     status = hvmem__vcpu_find(vcpu, &found);
-    if (status != HVMEM_OK)
-        return refuse_or_ok(vcpu, status);
-    was = hvmem__load(&work->state);
-    if (was == HVMEM__WORK_QUEUED) {
-        unlink_work(vcpu, work);
-        hvmem__store(&work->state, HVMEM__WORK_IDLE);
-    } else if (was == HVMEM__WORK_RUNNING) {
-        work->again = 0;
-        own = hvmem__this_cpu(&vcpu->vcpus->host) == found.cpu;
+    if (status == HVMEM_OK) {
+        status = cancel_found(vcpu, work, found.cpu);
+        hvmem__vcpu_let_go(vcpu, &found);
     }
-    hvmem__vcpu_let_go(vcpu, &found);
-    if (own)
-        status = HVMEM_E_BUSY;
-    else if (was == HVMEM__WORK_RUNNING)
+    if (status == HVMEM_AGAIN)
         status = wait_for_run(vcpu, work, spins);
     return refuse_or_ok(vcpu, status);
 }

@@ -17,6 +17,13 @@ static hvmem_status check_config(const struct hvmem_arm64_config *config)
     return HVMEM_OK;
 }
 
+/* Widest input address: above 48 bits tables need the 64 KiB granule or LPA2, and range operands too. */
+static hvmem_u32 most_bits(const struct hvmem_arm64_config *config, hvmem_u32 granule_shift,
+                           hvmem_u32 lpa2)
+{
+    return granule_shift == 16 || (config->flags & lpa2) ? 52 : 48;
+}
+
 /* Takes the configuration over with its defaults. */
 static hvmem_status take_config(struct hvmem_arm64_config *to,
                                 const struct hvmem_arm64_config *from)
@@ -35,7 +42,10 @@ static hvmem_status take_config(struct hvmem_arm64_config *to,
         (to->stage2_shift != 12 && to->stage2_shift != 14 && to->stage2_shift != 16) ||
         to->stage2_shift > to->page_shift)
         return HVMEM_E_ALIGN;
-    if (to->va_bits < 25 || to->va_bits > 52 || to->ipa_bits < 32 || to->ipa_bits > 52)
+    if (to->va_bits < 25 || to->va_bits > most_bits(to, to->page_shift, HVMEM_ARM64_LPA2_STAGE1))
+        return HVMEM_E_RANGE;
+    if (to->ipa_bits < 32 ||
+        to->ipa_bits > most_bits(to, to->stage2_shift, HVMEM_ARM64_LPA2_STAGE2))
         return HVMEM_E_RANGE;
     return HVMEM_OK;
 }

@@ -112,11 +112,13 @@ static hvmem_status check_flush(const struct hvmem_backend *be, const struct hvm
 static int address_ok(const struct hvmem_arm64_config *config, hvmem_u32 regime, hvmem_u64 first,
                       hvmem_u64 last)
 {
-    hvmem_u64 top = ~0ull << config->va_bits;
+    /* A guest's first stage may be wider than the caller's. */
+    hvmem_u32 bits = regime == HVMEM_REGIME_GUEST ? 52 : config->va_bits;
+    hvmem_u64 top = ~0ull << bits;
 
     if (regime == HVMEM_REGIME_STAGE2)
         return last >> config->ipa_bits == 0;
-    if (last >> config->va_bits == 0)
+    if (last >> bits == 0)
         return 1;
     /* The upper half: every bit above the address set. EL2 without VHE has the lower half alone. */
     if (regime == HVMEM_REGIME_HOST && config->level == HVMEM_ARM64_EL2)

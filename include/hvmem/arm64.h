@@ -47,7 +47,8 @@ struct hvmem_arm64_ids {
 
 /*
  * Configuration. Zero members take defaults: page_shift 12 (or 14, 16), stage2_shift 12 (granule of
- * stage 2, at most page_shift), va_bits 48, ipa_bits 48 (at most 52). quirks_set and
+ * stage 2, at most page_shift), va_bits 48, ipa_bits 48 (at most 52, above 48 with LPA2 or a granule
+ * of 64 KiB only). quirks_set and
  * quirks_clear are HVMEM_QUIRK_* forced on and off, features_clear HVMEM_CAP_* to do without.
  * `ids` NULL: the registers of the calling CPU. `machine`: struct hvmem_record in recording
  * builds, not used otherwise.

@@ -64,8 +64,9 @@ HVMEM_BEGIN_DECLS
 
 /*
  * Bytes (64-byte aligned) of an object with this configuration: 128 a CPU and two bits an id.
- * Errors: HVMEM_E_ARG (null, unknown flag, regime HOST, PER_CPU with BROADCAST, no back-end),
- * HVMEM_E_VERSION, HVMEM_E_COUNT (ids 0, above 65535 in all, or fewer than CPUs without PER_CPU),
+ * Errors: HVMEM_E_ARG (null, unknown flag, regime HOST, PER_CPU with BROADCAST, no back-end, a lock
+ * regime that the host cannot), HVMEM_E_VERSION, HVMEM_E_COUNT (ids 0, above 65535 in all or above
+ * what the back-end's tags hold, or fewer than CPUs without PER_CPU),
  * HVMEM_E_CPU (max_cpus), HVMEM_E_UNSUPPORTED (BROADCAST or ENTRY and the back-end cannot).
  */
 HVMEM_API hvmem_status hvmem_ident_size(const struct hvmem_ident_config *config, hvmem_size *bytes);

@@ -31,7 +31,9 @@ struct hvmem_space;
 
 /*
  * vCPUs of this space use the same id but first stages (or ASIDs) of their own: when another vCPU
- * ran last on a CPU, the guest's translations are flushed there. To be entered by vCPU only.
+ * ran last on a CPU, or this one ran elsewhere since, the guest's translations are flushed there.
+ * Right for every guest that manages a first stage itself, with one vCPU too. To be entered by vCPU
+ * only.
  */
 #define HVMEM_SPACE_PRIVATE_STAGE1 1u
 

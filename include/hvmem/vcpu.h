@@ -33,6 +33,7 @@ struct hvmem_vcpu_work {
     void (*run)(void *arg, struct hvmem_vcpu *vcpu, hvmem_cpu cpu);
     void *arg;
     struct hvmem_vcpu_work *next; /* the library's, as all below */
+    struct hvmem_vcpu *vcpu;      /* whose it is while queued or running; else NULL */
     hvmem_u32 state;
     hvmem_u32 again;
 };
@@ -42,7 +43,10 @@ struct hvmem_vcpu_work {
 
 HVMEM_BEGIN_DECLS
 
-/* Bytes (64-byte aligned), 64 a CPU. Errors: HVMEM_E_ARG, HVMEM_E_VERSION, HVMEM_E_CPU. */
+/*
+ * Bytes (64-byte aligned), 64 a CPU. Errors: HVMEM_E_ARG (null, lock regime unknown or one the host
+ * cannot), HVMEM_E_VERSION, HVMEM_E_CPU.
+ */
 HVMEM_API hvmem_status hvmem_vcpus_size(const struct hvmem_vcpus_config *config, hvmem_size *bytes);
 
 /* Make the object; no CPU is online. Errors: as hvmem_vcpus_size, HVMEM_E_BUFFER. */
@@ -88,13 +92,18 @@ HVMEM_API hvmem_status hvmem_vcpu_enter(struct hvmem_vcpu *vcpu, hvmem_cpu cpu,
                                         struct hvmem_entry *entry);
 #define HVMEM_VCPU_WORK_LIMIT 64u
 
-/* Kind 1. The guest was left. The space stays active on the CPU. Errors: HVMEM_E_CPU (not entered). */
+/*
+ * Kind 1. The guest was left, or the entry given up: no hvmem_space_entered() is needed then, what
+ * was owed stays owed. The space stays active on the CPU. Errors: HVMEM_E_CPU (not entered, or not
+ * yet: called by work of the entry).
+ */
 HVMEM_API hvmem_status hvmem_vcpu_exit(struct hvmem_vcpu *vcpu, hvmem_cpu cpu);
 
 /*
  * Kind 2. Queue work; queued already: once is enough; running: it will run again. *kick: CPU on
  * which the vCPU is entered and which must leave the guest for the work to run soon, or
- * HVMEM_CPU_NONE. Errors: HVMEM_E_STALE (detached), HVMEM_E_ARG.
+ * HVMEM_CPU_NONE. Errors: HVMEM_E_STALE (detached), HVMEM_E_ARG (null; queued or running for another
+ * vCPU).
  */
 HVMEM_API hvmem_status hvmem_vcpu_post(struct hvmem_vcpu *vcpu, struct hvmem_vcpu_work *work,
                                        hvmem_cpu *kick);
@@ -108,14 +117,17 @@ HVMEM_API hvmem_status hvmem_vcpu_post_flush(struct hvmem_vcpu *vcpu, hvmem_cpu 
 
 /*
  * Kind 2. Take work back; when it returns HVMEM_OK the work is neither queued nor running. Waits,
- * without locks, for a run in progress. Errors: HVMEM_E_STALE, HVMEM_E_ARG, HVMEM_E_BUSY (called
- * from that run itself; it will not run again), HVMEM_E_TIMEOUT (`spins` turns of relax went by).
+ * without locks, for a run in progress. Errors: HVMEM_E_STALE, HVMEM_E_ARG (null; queued or running
+ * for another vCPU), HVMEM_E_BUSY (called from that run itself; it will not run again),
+ * HVMEM_E_TIMEOUT (`spins` turns of relax went by, or it was posted again meanwhile).
  */
 HVMEM_API hvmem_status hvmem_vcpu_cancel(struct hvmem_vcpu *vcpu, struct hvmem_vcpu_work *work,
                                          hvmem_u64 spins);
 
 /*
- * Kind 3. Place the vCPU on another CPU; its queued work goes with it. Errors: HVMEM_E_STALE,
+ * Kind 3. Place the vCPU on another CPU; its queued work goes with it. With
+ * HVMEM_SPACE_PRIVATE_STAGE1 a CPU where it ran before flushes the guest's translations when it
+ * returns: meanwhile the guest may have invalidated some where it was. Errors: HVMEM_E_STALE,
  * HVMEM_E_CPU (number, offline), HVMEM_E_BUSY (entered).
  */
 HVMEM_API hvmem_status hvmem_vcpu_migrate(struct hvmem_vcpu *vcpu, hvmem_cpu cpu);

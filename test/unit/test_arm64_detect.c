@@ -145,6 +145,16 @@ TEST(bad_configurations_are_refused)
     REFUSED(page_shift, 13, HVMEM_E_ALIGN);
     REFUSED(stage2_shift, 16, HVMEM_E_ALIGN); /* above page_shift */
     REFUSED(va_bits, 53, HVMEM_E_RANGE);
+    REFUSED(va_bits, 52, HVMEM_E_RANGE); /* 4 KiB without LPA2: range operands end at bit 48 */
     REFUSED(ipa_bits, 20, HVMEM_E_RANGE);
+    REFUSED(ipa_bits, 49, HVMEM_E_RANGE);
+    good.flags = HVMEM_ARM64_LPA2_STAGE1;
+    REFUSED(va_bits, 52, HVMEM_OK);
+    REFUSED(ipa_bits, 52, HVMEM_E_RANGE); /* LPA2 of the other stage */
+    good.flags = 0;
+    good.page_shift = 16;
+    REFUSED(va_bits, 52, HVMEM_OK);
+    good.stage2_shift = 16;
+    REFUSED(ipa_bits, 52, HVMEM_OK);
     CHECK_EQ(hvmem_arm64_add_cpu(&rig.m, NULL, NULL), HVMEM_E_ARG);
 }

@@ -139,6 +139,30 @@ TEST(upper_half_and_top_of_the_address_space)
     CHECK_EQ(rig.log.count, 0);
 }
 
+/* A guest may have 52 bits of address where the caller has 48. */
+TEST(guests_may_be_wider_than_the_host)
+{
+    struct arm64_entry e;
+
+    rig_setup(&rig, HVMEM_ARM64_EL2, F_RANGE, 12);
+    rig.flush.count = 1;
+    rig.ranges[0] = (struct hvmem_tlb_range){
+        .start = 0xfffff00000000ull, .pages = 2, .level = HVMEM_LEVEL_UNKNOWN};
+    rig_ask(&rig, HVMEM_FLUSH_RANGES, HVMEM_SCOPE_INNER, HVMEM_REGIME_GUEST);
+    CHECK_EQ(rig_go(&rig), HVMEM_OK);
+    rig_judge(&rig);
+    e = rig_entry_of(&rig, 0xfffff00001000ull, 12);
+    CHECK(arm64_removes(&rig.judged, &e));
+    rig.ranges[0].start = 0xfff0000000000000ull;
+    CHECK_EQ(rig_go(&rig), HVMEM_OK);
+    rig.ranges[0].start = 0x0010000000000000ull; /* between the halves */
+    CHECK_EQ(rig_go(&rig), HVMEM_E_RANGE);
+    CHECK_EQ(rig.log.count, 0);
+    rig.ranges[0].start = 0xfffff00000000ull;
+    rig_ask(&rig, HVMEM_FLUSH_RANGES, HVMEM_SCOPE_INNER, HVMEM_REGIME_HOST);
+    CHECK_EQ(rig_go(&rig), HVMEM_E_RANGE);
+}
+
 static void refused(hvmem_status want)
 {
     CHECK_EQ(rig_go(&rig), want);

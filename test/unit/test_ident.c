@@ -145,7 +145,37 @@ TEST(refuses_bad_configurations)
     p.config.backend = &p.backend;
     p.config.lock_regime = 3;
     expect_config(&p, HVMEM_E_ARG);
+    p.config.lock_regime = HVMEM_LOCK_IRQSAVE; /* this host cannot */
+    expect_config(&p, HVMEM_E_ARG);
     CHECK_EQ(hvmem_ident_size(NULL, NULL), HVMEM_E_ARG);
+}
+
+/* A number that the tag cannot hold would be another space's number. */
+TEST(refuses_more_ids_than_the_machine_has)
+{
+    static const struct {
+        hvmem_u32 regime, ids, user_bits, stage2_ids;
+        hvmem_status status;
+    } cases[] = {
+        {HVMEM_REGIME_USER, 4095, 12, 0, HVMEM_OK},
+        {HVMEM_REGIME_USER, 4096, 12, 0, HVMEM_E_COUNT},
+        {HVMEM_REGIME_STAGE2, 255, 0, 256, HVMEM_OK},
+        {HVMEM_REGIME_STAGE2, 256, 0, 256, HVMEM_E_COUNT},
+        {HVMEM_REGIME_GUEST, 15, 12, 16, HVMEM_OK}, /* SVM counts its ASIDs */
+        {HVMEM_REGIME_GUEST, 16, 12, 16, HVMEM_E_COUNT},
+        {HVMEM_REGIME_GUEST, 65535, 0, 0, HVMEM_OK}, /* it does not say */
+    };
+    struct plain p;
+    hvmem_size bytes;
+    size_t i;
+
+    for (i = 0; i < sizeof cases / sizeof *cases; i++) {
+        plain_config(&p, 0, 1, cases[i].ids);
+        p.config.regime = cases[i].regime;
+        p.backend.caps.user_id_bits = cases[i].user_bits;
+        p.backend.caps.stage2_ids = cases[i].stage2_ids;
+        CHECK_EQ(hvmem_ident_size(&p.config, &bytes), cases[i].status);
+    }
 }
 
 TEST(refuses_bad_buffers_and_cpus)

@@ -26,6 +26,9 @@ TEST(refuses_bad_configurations)
     config.max_cpus = 2;
     config.lock_regime = 9;
     CHECK_EQ(hvmem_vcpus_size(&config, &bytes), HVMEM_E_ARG);
+    config.lock_regime = HVMEM_LOCK_IRQSAVE; /* this host cannot */
+    CHECK_EQ(hvmem_vcpus_size(&config, &bytes), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_vcpus_init(vcpus_memory, bytes, &config, &f.vcpus), HVMEM_E_ARG);
     config.size = 1;
     CHECK_EQ(hvmem_vcpus_size(&config, &bytes), HVMEM_E_VERSION);
 }
@@ -225,4 +228,78 @@ TEST(a_flush_for_shared_translations_reaches_every_vcpu)
     CHECK_EQ(vcpu_pass(1, 1), HVMEM_ENTRY_FLUSH_GUEST);
     CHECK_EQ(vcpu_pass(0, 0), HVMEM_ENTRY_FLUSH_GUEST);
     CHECK_EQ(vcpu_pass(0, 0), HVMEM_ENTRY_NOTHING);
+}
+
+/*
+ * A guest drops its own translations with instructions that act on the CPU it runs on. What it left
+ * on another CPU before it moved is stale when it comes back, whether or not anyone ran there.
+ */
+TEST(B43_a_vcpu_that_returns_finds_nothing_it_left)
+{
+    static const enum machine_kind kinds[] = {MACHINE_VMID, MACHINE_TAGS, MACHINE_SVM};
+    size_t k;
+
+    for (k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        vcpus_begin(kinds[k], 2, HVMEM_SPACE_PRIVATE_STAGE1);
+        vcpu_attach(0, 0);
+        vcpu_pass(0, 0);
+        CHECK_EQ(vcpu_pass(0, 0), HVMEM_ENTRY_NOTHING);
+        CHECK_EQ(hvmem_vcpu_migrate(f.vcpu[0], 1), HVMEM_OK);
+        vcpu_pass(0, 1);
+        CHECK_EQ(vcpu_pass(0, 1), HVMEM_ENTRY_NOTHING);
+        CHECK_EQ(hvmem_vcpu_migrate(f.vcpu[0], 0), HVMEM_OK);
+        CHECK_EQ(vcpu_pass(0, 0), HVMEM_ENTRY_FLUSH_GUEST);
+        CHECK_EQ(vcpu_pass(0, 0), HVMEM_ENTRY_NOTHING);
+    }
+}
+
+/* ---- work of another vCPU, calls from within work ---------------------------------------------- */
+
+TEST(work_belongs_to_the_vcpu_it_was_posted_to)
+{
+    hvmem_cpu kick;
+
+    vcpus_begin(MACHINE_TAGS, 2, 0);
+    vcpu_attach(0, 0);
+    vcpu_attach(1, 1);
+    vcpu_post(0, 0, HVMEM_CPU_NONE);
+    CHECK_EQ(hvmem_vcpu_post(f.vcpu[1], &f.work[0], &kick), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_vcpu_cancel(f.vcpu[1], &f.work[0], 1), HVMEM_E_ARG);
+    vcpu_pass(1, 1);
+    CHECK_EQ(f.ran[0], 0);
+    vcpu_pass(0, 0);
+    CHECK_EQ(f.ran[0], 1);
+    vcpu_post(1, 0, HVMEM_CPU_NONE); /* it has run: free for another */
+    CHECK_EQ(hvmem_vcpu_cancel(f.vcpu[1], &f.work[0], 1), HVMEM_OK);
+    vcpu_post(0, 0, HVMEM_CPU_NONE);
+    vcpu_pass(1, 1);
+    vcpu_pass(0, 0);
+    CHECK_EQ(f.ran[0], 2);
+    CHECK_EQ(hvmem_vcpus_refused(f.vcpus), 2);
+}
+
+static void leave_too_early(void *arg, struct hvmem_vcpu *vcpu, hvmem_cpu cpu)
+{
+    struct hvmem_entry entry;
+
+    count_run(arg, vcpu, cpu);
+    CHECK_EQ(hvmem_vcpu_exit(vcpu, cpu), HVMEM_E_CPU); /* it is not entered yet */
+    CHECK_EQ(hvmem_vcpu_enter(vcpu, cpu, &entry), HVMEM_E_BUSY);
+    CHECK_EQ(hvmem_vcpu_migrate(vcpu, 1), HVMEM_E_BUSY);
+    CHECK_EQ(hvmem_vcpu_detach(vcpu), HVMEM_E_BUSY);
+}
+
+TEST(work_cannot_undo_the_entry_that_runs_it)
+{
+    hvmem_cpu kick;
+
+    vcpus_begin(MACHINE_TAGS, 2, 0);
+    vcpu_attach(0, 0);
+    f.work[0].run = leave_too_early;
+    f.work[0].arg = &f.ran[0];
+    CHECK_EQ(hvmem_vcpu_post(f.vcpu[0], &f.work[0], &kick), HVMEM_OK);
+    vcpu_enter(0, 0);
+    CHECK_EQ(hvmem_vcpu_migrate(f.vcpu[0], 1), HVMEM_E_BUSY); /* entered */
+    vcpu_leave(0, 0);
+    CHECK_EQ(f.ran[0], 1);
 }
