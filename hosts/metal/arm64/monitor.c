@@ -144,6 +144,37 @@ static void decode(struct metal_guest_exit *e)
     }
 }
 
+/*
+ * Offers an abort to the vCPU's own handler: 1 if it was resolved. A walk that faulted on its way
+ * names the table as address and is a read, whatever the guest wanted.
+ */
+static int abort_resolved(struct metal_vcpu *v, uint64_t host_pointer)
+{
+    const uint64_t esr = read_sysreg(esr_el2);
+    const unsigned ec = esr >> 26 & 0x3F;
+    const int on_walk = esr >> 7 & 1;
+    unsigned access = METAL_ACCESS_READ;
+    uint64_t ipa;
+    int resolved;
+
+    if (ec != EC_DATA_LOW && ec != EC_FETCH_LOW)
+        return 0;
+    if (!on_walk && ec == EC_FETCH_LOW)
+        access = METAL_ACCESS_FETCH;
+    else if (!on_walk && (esr >> 6 & 1) && !(esr >> 8 & 1))
+        access = METAL_ACCESS_WRITE;
+    ipa = (read_sysreg(hpfar_el2) & 0xFFFFFFFFFF0ull) << 8;
+    if (!on_walk)
+        ipa |= read_sysreg(far_el2) & 0xFFF;
+    v->tpidr_el1 = read_sysreg(tpidr_el1);
+    if (v->tpidr_el1 != host_pointer)
+        write_sysreg(tpidr_el1, host_pointer);
+    resolved = v->abort(v->abort_context, ipa, access) == 0;
+    if (v->tpidr_el1 != host_pointer)
+        write_sysreg(tpidr_el1, v->tpidr_el1);
+    return resolved;
+}
+
 int metal_guest_run(struct metal_vcpu *v, struct metal_guest_exit *exit)
 {
     static const struct metal_guest_exit zero = {.imm = 0};
@@ -156,7 +187,9 @@ int metal_guest_run(struct metal_vcpu *v, struct metal_guest_exit *exit)
         const uint64_t irq = metal_irq_save();
 
         state_load(v);
-        vector = metal__arm_guest_enter(v);
+        do
+            vector = metal__arm_guest_enter(v);
+        while (vector == GUEST_SYNC && v->abort != NULL && abort_resolved(v, pointer));
         *exit = zero;
         exit->esr = read_sysreg(esr_el2);
         exit->far = read_sysreg(far_el2);

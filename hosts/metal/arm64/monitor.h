@@ -43,7 +43,16 @@ struct metal_vcpu {
     uint64_t hcr;   /* whole HCR_EL2; RW and IMO are added */
     uint64_t vtcr;  /* used when hcr has VM */
     uint64_t vttbr; /* VMID included; loaded also without VM: TLBIs of the guest are by this VMID */
+    /*
+     * Not NULL: called for each stage-2 abort, METAL_ACCESS_*, with the guest's EL1 state still
+     * loaded and interrupts masked. 0: the guest goes on at once; else the abort is an exit.
+     */
+    int (*abort)(void *context, uint64_t ipa, unsigned access);
+    void *abort_context;
 };
+#define METAL_ACCESS_READ  1u
+#define METAL_ACCESS_WRITE 2u
+#define METAL_ACCESS_FETCH 4u
 
 enum metal_exit_kind {
     METAL_EXIT_HVC,    /* imm = the instruction's number; pc is behind it */

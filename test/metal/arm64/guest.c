@@ -171,6 +171,61 @@ static void check_registers(void)
     CHECK_EQUAL(sum, expected);
 }
 
+/* Aborts go to the vCPU's handler without an exit; one that it does not resolve is an exit. */
+struct handled {
+    unsigned calls;
+    uint64_t ipa;
+    unsigned access;
+};
+
+static int repair(void *context, uint64_t ipa, unsigned access)
+{
+    struct handled *h = context;
+
+    h->calls++;
+    h->ipa = ipa;
+    h->access = access;
+    return access != METAL_ACCESS_WRITE ||
+           metal_s2_map(&s2, ipa & ~4095ull, ipa & ~4095ull, METAL_4K, METAL_S2_RWX) != METAL_OK;
+}
+
+static void do_write(void *arg)
+{
+    ((volatile uint64_t *)arg)[3] = 99;
+}
+
+static void do_read(void *arg)
+{
+    (void)((volatile uint64_t *)arg)[3];
+}
+
+static void check_abort(void)
+{
+    const uint64_t ipa = metal_maddr(page);
+    struct handled h = {0, 0, 0};
+
+    metal_s2_map(&s2, ipa, ipa, METAL_4K, METAL_S2_R | METAL_S2_AF);
+    metal_flush_own();
+    make(do_write, page, METAL_HCR_VM);
+    vcpu.abort = repair;
+    vcpu.abort_context = &h;
+    CHECK_EQUAL(metal_guest_call(&vcpu, NULL, NULL), METAL_OK);
+    CHECK_EQUAL(h.calls, 1);
+    CHECK_EQUAL(h.ipa, ipa + 24);
+    CHECK_EQUAL(h.access, METAL_ACCESS_WRITE);
+    CHECK_EQUAL(page[3], 99);
+    metal_s2_map(&s2, ipa, ipa, METAL_4K, 0);
+    metal_flush_own();
+    make(do_read, page, METAL_HCR_VM);
+    vcpu.abort = repair;
+    vcpu.abort_context = &h;
+    enter();
+    CHECK_EQUAL(h.access, METAL_ACCESS_READ);
+    CHECK_EQUAL(e.kind, METAL_EXIT_DATA);
+    CHECK_EQUAL(e.ipa, ipa + 24);
+    metal_s2_map(&s2, ipa, ipa, METAL_4K, METAL_S2_RWX);
+}
+
 static int stop_at_hvc(void *context, struct metal_vcpu *v, const struct metal_guest_exit *exit)
 {
     (void)v;
@@ -292,6 +347,7 @@ static int guest(void)
     check_fetch();
     check_walk_fault();
     check_registers();
+    check_abort();
     check_call();
     check_recording_under_stage2();
     check_interrupts();
