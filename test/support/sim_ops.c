@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What a hypervisor does with tenants, CPUs and devices on the model machine; see sim_rig.h. */
+#include "sim_rig.h"
+
+#include <string.h>
+
+void sim_broken(struct sim_rig *rig, const char *what)
+{
+    if (rig->broken == NULL)
+        rig->broken = what;
+}
+
+hvmem_cpu sim_act(struct sim_rig *rig, hvmem_cpu cpu)
+{
+    hvmem_cpu before = rig->m.current;
+
+    rig->m.current = cpu;
+    rig->acting[cpu]++;
+    return before;
+}
+
+void sim_leave(struct sim_rig *rig, hvmem_cpu before)
+{
+    rig->acting[rig->m.current]--;
+    rig->m.current = before;
+}
+
+static void must(struct sim_rig *rig, hvmem_status status, const char *what)
+{
+    if (status != HVMEM_OK)
+        sim_broken(rig, what);
+}
+
+static int bad(const struct sim_rig *rig, unsigned flag)
+{
+    return (rig->flags & flag) != 0;
+}
+
+/* ---- flushes that the hypervisor does at once ------------------------------------------------ */
+
+struct order {
+    struct sim_rig *rig;
+    struct hvmem_tlb_flush flush;
+};
+
+static void flush_here(void *arg)
+{
+    struct order *order = arg;
+    struct hvmem_backend *be = &order->rig->m.backend;
+
+    must(order->rig, be->ops->tlb_flush(be, &order->flush), "tlb_flush");
+}
+
+/* All CPUs, then the devices: only then it is done. */
+static void flush_now(struct sim_rig *rig, const struct hvmem_tlb_flush *flush)
+{
+    struct hvmem_cpuset set = {.words = rig->m.online, .cpus = rig->cpus};
+    struct order order = {rig, *flush};
+    uint64_t online[HVMEM_SIM_CPUS / 64];
+    unsigned d;
+
+    if (rig->flags & SIM_BROADCAST) {
+        order.flush.scope = HVMEM_SCOPE_INNER;
+        flush_here(&order);
+    } else {
+        memcpy(online, rig->m.online, sizeof online);
+        set.words = online;
+        must(rig, hvmem_sim_call_cpus(&rig->m, &set, flush_here, &order), "call_cpus");
+    }
+    for (d = 0; d < rig->m.config.devices && !bad(rig, SIM_BAD_DEVICE); d++)
+        must(rig, hvmem_sim_device_flush(&rig->m, d, &order.flush), "device");
+}
+
+/* Devices have no debts: they are told before a frame is freed. */
+static void tell_devices(struct sim_rig *rig)
+{
+    struct hvmem_tlb_flush all = {.size = sizeof all, .what = HVMEM_FLUSH_ALL};
+    unsigned d;
+
+    for (d = 0; d < rig->m.config.devices && !bad(rig, SIM_BAD_DEVICE); d++)
+        must(rig, hvmem_sim_device_flush(&rig->m, d, &all), "device");
+}
+
+/* One range of a space, or all of it, or everything: each is enough. */
+static void flush_range(struct sim_rig *rig, const struct hvmem_sim_space *space, hvmem_u32 page,
+                        hvmem_u32 pages, hvmem_u32 flags)
+{
+    struct hvmem_tlb_range range = {.start = (hvmem_u64)page << 12, .pages = pages};
+    struct hvmem_tlb_flush flush = {.size = sizeof flush, .what = HVMEM_FLUSH_RANGES};
+
+    range.stride_shift = 12;
+    range.level = HVMEM_LEVEL_UNKNOWN;
+    range.flags = (hvmem_u16)flags;
+    flush.space = space->tag;
+    flush.ranges = &range;
+    flush.count = 1;
+    if (!(flags & HVMEM_RANGE_LEAF) || !bad(rig, SIM_BAD_TABLE)) {
+        hvmem_u64 kind = test_below(&rig->rng, 8);
+
+        if (kind < 2)
+            flush.what = kind ? HVMEM_FLUSH_SPACE : HVMEM_FLUSH_ALL;
+    }
+    flush_now(rig, &flush);
+}
+
+static void flush_space(struct sim_rig *rig, const struct hvmem_sim_space *space)
+{
+    struct hvmem_tlb_flush flush = {.size = sizeof flush, .what = HVMEM_FLUSH_SPACE};
+
+    flush.space = space->tag;
+    flush_now(rig, &flush);
+}
+
+/* ---- the oracle ------------------------------------------------------------------------------ */
+
+/* A word was seen where only zeroes and the owner's own may be. */
+static void seen(struct sim_rig *rig, uint32_t word, uint32_t owner)
+{
+    rig->leaked += word != 0 && word != owner;
+}
+
+static void look_at(struct sim_rig *rig, hvmem_mfn mfn, uint32_t owner)
+{
+    hvmem_cpu cpu = (hvmem_cpu)test_below(&rig->rng, rig->cpus);
+    hvmem_u32 line = (hvmem_u32)test_below(&rig->rng, rig->m.config.lines), word;
+
+    switch (test_below(&rig->rng, 3)) {
+    case 0:
+        word = hvmem_sim_read(&rig->m.data, mfn, line);
+        break;
+    case 1:
+        word = rig->flags & SIM_FORCED ? 0 : hvmem_sim_read_ram(&rig->m.data, mfn, line);
+        break;
+    default:
+        word = hvmem_sim_fetch(&rig->m.data, cpu, mfn, line);
+        break;
+    }
+    seen(rig, word, owner);
+}
+
+void sim_handed_over(struct sim_rig *rig, hvmem_mfn mfn, hvmem_u64 frames)
+{
+    hvmem_u64 i;
+
+    rig->handed++;
+    rig->stale += hvmem_sim_reached(&rig->m, mfn, frames);
+    for (i = 0; i < frames; i++)
+        look_at(rig, mfn + i, 0);
+}
+
+void sim_access(struct sim_rig *rig, hvmem_u32 row)
+{
+    hvmem_u32 page = (hvmem_u32)test_below(&rig->rng, HVMEM_SIM_PAGES);
+    hvmem_u32 line = (hvmem_u32)test_below(&rig->rng, rig->m.config.lines);
+    struct hvmem_sim_entry entry;
+    uint32_t self;
+    hvmem_mfn mfn;
+
+    if (rig->loaded[row] < 0 || !hvmem_sim_tlb_access(&rig->m.tlb, row, page, &entry))
+        return;
+    mfn = entry.frame + (page - entry.page);
+    self = rig->tenant[rig->loaded[row]].space.serial;
+    /* What another lends, and what is no longer its own, it leaves alone. */
+    if (rig->m.frame[mfn - rig->m.config.base].serial != self)
+        return;
+    rig->accesses++;
+    if (row >= rig->cpus) {
+        if (rig->flags & SIM_FORCED)
+            return;
+        if (test_below(&rig->rng, 2))
+            hvmem_sim_write_ram(&rig->m.data, mfn, line, self);
+        else
+            seen(rig, hvmem_sim_read_ram(&rig->m.data, mfn, line), self);
+    } else if (test_below(&rig->rng, 2)) {
+        hvmem_sim_write(&rig->m.data, row, mfn, line, self);
+    } else {
+        look_at(rig, mfn, self);
+    }
+}
+
+/* ---- tables ---------------------------------------------------------------------------------- */
+
+/* A frame of the host's own for a table. */
+static hvmem_status table_frame(struct sim_rig *rig, hvmem_mfn *mfn)
+{
+    hvmem_status status = hvmem_alloc_order(rig->heap, 0, mfn);
+
+    if (status == HVMEM_OK)
+        sim_handed_over(rig, *mfn, 1);
+    else if (status != HVMEM_E_NOMEM)
+        sim_broken(rig, "alloc of a table");
+    return status;
+}
+
+void sim_drop_table(struct sim_rig *rig, int tenant, hvmem_u32 slot, int at_once)
+{
+    struct sim_tenant *t = &rig->tenant[tenant];
+    hvmem_u32 i, first = slot * HVMEM_SIM_FANOUT;
+    hvmem_mfn mfn;
+
+    for (i = 0; i < HVMEM_SIM_FANOUT; i++)
+        if (t->at[first + i])
+            return;
+    if (!hvmem_sim_has_table(&rig->m, &t->space, slot))
+        return;
+    t->busy++;
+    mfn = hvmem_sim_unhook(&rig->m, &t->space, slot);
+    if (at_once)
+        flush_range(rig, &t->space, first, HVMEM_SIM_FANOUT,
+                    bad(rig, SIM_BAD_TABLE) ? HVMEM_RANGE_LEAF : 0);
+    else
+        tell_devices(rig);
+    must(rig, hvmem_free_owned(rig->heap, mfn, 0, NULL, at_once ? 0 : HVMEM_OWES_TLB),
+         "free of a table");
+    t->busy--;
+}
+
+/* Room for 2^order pages in a space, with its table: the first page, or NO_ROOM. */
+#define NO_ROOM HVMEM_SIM_PAGES
+static hvmem_u32 room(struct sim_rig *rig, int tenant, hvmem_u32 order)
+{
+    struct sim_tenant *t = &rig->tenant[tenant];
+    hvmem_u32 pages = 1u << order, i;
+    hvmem_u32 page = (hvmem_u32)test_below(&rig->rng, HVMEM_SIM_PAGES) & ~(pages - 1);
+    hvmem_u32 slot = page / HVMEM_SIM_FANOUT;
+    hvmem_mfn mfn;
+
+    for (i = 0; i < pages; i++)
+        if (t->at[page + i])
+            return NO_ROOM;
+    if (order == HVMEM_SIM_BLOCK_ORDER)
+        return hvmem_sim_has_table(&rig->m, &t->space, slot) ? NO_ROOM : page;
+    for (i = 0; i < HVMEM_SIM_FANOUT; i++)
+        if (t->at[slot * HVMEM_SIM_FANOUT + i] && !hvmem_sim_has_table(&rig->m, &t->space, slot))
+            return NO_ROOM; /* a block lies there */
+    for (i = 0; i < pages; i++)
+        t->at[page + i] = 3;
+    if (!hvmem_sim_has_table(&rig->m, &t->space, slot)) {
+        hvmem_status status = table_frame(rig, &mfn);
+
+        if (status == HVMEM_OK && hvmem_sim_has_table(&rig->m, &t->space, slot))
+            must(rig, hvmem_free(rig->heap, mfn, 0), "free"); /* another CPU made one */
+        else if (status == HVMEM_OK)
+            hvmem_sim_hook(&rig->m, &t->space, slot, mfn);
+        if (status != HVMEM_OK) {
+            for (i = 0; i < pages; i++)
+                t->at[page + i] = 0;
+            return NO_ROOM;
+        }
+    }
+    return page;
+}
+
+static void set_pages(struct sim_rig *rig, int tenant, hvmem_u32 page, hvmem_mfn mfn,
+                      hvmem_u32 order, int kind)
+{
+    struct sim_tenant *t = &rig->tenant[tenant];
+    hvmem_u32 i;
+
+    for (i = 0; i < 1u << order; i++) {
+        t->at[page + i] = (signed char)kind;
+        if (kind && (order != HVMEM_SIM_BLOCK_ORDER || !i))
+            hvmem_sim_map(&rig->m, &t->space, page + i, mfn + i, order);
+        else if (!kind)
+            hvmem_sim_unmap(&rig->m, &t->space, page + i);
+    }
+}
+
+/* ---- blocks ---------------------------------------------------------------------------------- */
+
+hvmem_status sim_alloc(struct sim_rig *rig, int tenant, int block, hvmem_u32 order, hvmem_u32 flags)
+{
+    struct sim_tenant *t = &rig->tenant[tenant];
+    struct sim_block *b = &t->block[block];
+    struct hvmem_request request = {.size = sizeof request, .flags = flags, .order = order};
+    hvmem_status status;
+
+    b->state = SIM_BUSY;
+    request.node = HVMEM_NODE_ANY;
+    request.domain = t->domain;
+    status = hvmem_alloc(rig->heap, &request, &b->mfn);
+    if (status != HVMEM_OK) {
+        b->state = SIM_NONE;
+        if (status != HVMEM_E_NOMEM && status != HVMEM_E_PHASE && status != HVMEM_E_WOULD_FLUSH)
+            sim_broken(rig, "alloc");
+        return status;
+    }
+    b->order = order;
+    b->guest = -1;
+    b->state = flags & HVMEM_REQ_DEFER_ALL ? SIM_OWED : SIM_HELD;
+    if (b->state == SIM_HELD) {
+        sim_handed_over(rig, b->mfn, 1ull << order);
+        hvmem_sim_use_data(&rig->m, b->mfn, 1ull << order, t->space.serial);
+    }
+    return status;
+}
+
+void sim_settle(struct sim_rig *rig, int tenant, int block)
+{
+    struct sim_tenant *t = &rig->tenant[tenant];
+    struct sim_block *b = &t->block[block];
+
+    b->state = SIM_BUSY;
+    must(rig, hvmem_settle(rig->heap, b->mfn, 1ull << b->order, HVMEM_OWES_ANY), "settle");
+    sim_handed_over(rig, b->mfn, 1ull << b->order);
+    hvmem_sim_use_data(&rig->m, b->mfn, 1ull << b->order, t->space.serial);
+    b->state = SIM_HELD;
+}
+
+void sim_map_block(struct sim_rig *rig, int tenant, int block)
+{
+    struct sim_block *b = &rig->tenant[tenant].block[block];
+
+    b->state = SIM_BUSY;
+    b->page = room(rig, tenant, b->order);
+    b->state = SIM_HELD;
+    if (b->page == NO_ROOM)
+        return;
+    set_pages(rig, tenant, b->page, b->mfn, b->order, 1);
+    b->state = SIM_MAPPED;
+}
+
+void sim_share(struct sim_rig *rig, int tenant, int block, int guest)
+{
+    struct sim_block *b = &rig->tenant[tenant].block[block];
+
+    b->state = SIM_BUSY;
+    rig->tenant[guest].busy++;
+    b->guest_page = room(rig, guest, b->order);
+    if (b->guest_page != NO_ROOM) {
+        set_pages(rig, guest, b->guest_page, b->mfn, b->order, 2);
+        b->guest = guest;
+    }
+    rig->tenant[guest].busy--;
+    b->state = SIM_MAPPED;
+}
+
+void sim_give_back(struct sim_rig *rig, int tenant, int block, int at_once)
+{
+    struct sim_tenant *t = &rig->tenant[tenant];
+    struct sim_block *b = &t->block[block];
+    hvmem_u32 owed = at_once || bad(rig, SIM_BAD_FREE) ? 0 : HVMEM_OWES_TLB;
+    hvmem_u32 pages = 1u << b->order;
+    int mapped = b->state == SIM_MAPPED, guest = mapped ? b->guest : -1;
+
+    b->state = SIM_BUSY;
+    if (guest >= 0)
+        rig->tenant[guest].busy++;
+    if (mapped) {
+        set_pages(rig, tenant, b->page, 0, b->order, 0);
+        if (guest >= 0)
+            set_pages(rig, guest, b->guest_page, 0, b->order, 0);
+        if (at_once)
+            flush_range(rig, &t->space, b->page, pages, HVMEM_RANGE_LEAF);
+        else
+            tell_devices(rig);
+        if (guest >= 0 && at_once && !bad(rig, SIM_BAD_FOREIGN))
+            flush_range(rig, &rig->tenant[guest].space, b->guest_page, pages, HVMEM_RANGE_LEAF);
+        else if (guest >= 0)
+            owed = bad(rig, SIM_BAD_FOREIGN) ? 0 : HVMEM_OWES_FOREIGN;
+    }
+    if (guest >= 0)
+        rig->tenant[guest].busy--;
+    must(rig, hvmem_free_owned(rig->heap, b->mfn, b->order, t->domain, owed), "free");
+    b->state = SIM_NONE;
+}
+
+/* ---- tenants --------------------------------------------------------------------------------- */
+
+hvmem_status sim_create(struct sim_rig *rig, int tenant)
+{
+    struct sim_tenant *t = &rig->tenant[tenant];
+    struct hvmem_domain_config config = {.size = sizeof config, .limit = ~0ull};
+    hvmem_status status;
+    hvmem_mfn root;
+
+    t->busy++;
+    status = table_frame(rig, &root);
+    if (status == HVMEM_OK) {
+        config.id = (hvmem_u32)tenant + 1;
+        must(rig,
+             hvmem_domain_create(rig->heap, t->memory, hvmem_domain_size(rig->heap), &config,
+                                 &t->domain),
+             "domain_create");
+        hvmem_sim_space_create(&rig->m, &t->space,
+                               rig->flags & SIM_BROADCAST ? HVMEM_REGIME_STAGE2 : HVMEM_REGIME_USER,
+                               (hvmem_u32)tenant + 1, root);
+        t->running = 0;
+    }
+    t->busy--;
+    return status;
+}
+
+hvmem_status sim_start(struct sim_rig *rig, int tenant)
+{
+    struct sim_tenant *t = &rig->tenant[tenant];
+    hvmem_status status;
+
+    t->busy++;
+    status = hvmem_domain_start(t->domain);
+    if (status == HVMEM_OK) {
+        t->running = 1;
+        rig->started++;
+    } else if (status != HVMEM_E_OWED) {
+        sim_broken(rig, "start");
+    }
+    t->busy--;
+    return status;
+}
+
+/* Blocks of others that were mapped here: not any more, now that the id is flushed. */
+static void end_loans(struct sim_rig *rig, int tenant)
+{
+    int i, k;
+
+    for (i = 0; i < SIM_TENANTS; i++)
+        for (k = 0; k < SIM_BLOCKS; k++) {
+            struct sim_block *b = &rig->tenant[i].block[k];
+
+            if (b->state == SIM_MAPPED && b->guest == tenant)
+                b->guest = -1;
+        }
+}
+
+/*
+ * Nobody runs it or will: one flush of its id pays for everything that was mapped in its space; what
+ * was mapped elsewhere as well is freed with that debt.
+ */
+void sim_destroy(struct sim_rig *rig, int tenant)
+{
+    struct sim_tenant *t = &rig->tenant[tenant];
+    hvmem_u32 row, slot;
+    int k;
+
+    t->busy++;
+    must(rig, hvmem_domain_kill(t->domain), "kill");
+    for (row = 0; row < rig->cpus + rig->m.config.devices; row++)
+        if (rig->loaded[row] == tenant)
+            sim_switch(rig, row, -1, 0);
+    if (!bad(rig, SIM_BAD_ID))
+        flush_space(rig, &t->space);
+    end_loans(rig, tenant);
+    for (k = 0; k < SIM_BLOCKS; k++) {
+        struct sim_block *b = &t->block[k];
+        hvmem_u32 owed = 0;
+
+        if (b->state == SIM_NONE)
+            continue;
+        if (b->state == SIM_MAPPED && b->guest >= 0) {
+            set_pages(rig, b->guest, b->guest_page, 0, b->order, 0);
+            tell_devices(rig);
+            owed = HVMEM_OWES_FOREIGN;
+        }
+        b->state = SIM_BUSY;
+        must(rig, hvmem_free_owned(rig->heap, b->mfn, b->order, t->domain, owed), "free");
+        b->state = SIM_NONE;
+    }
+    for (slot = 0; slot < SIM_TABLES; slot++)
+        if (hvmem_sim_has_table(&rig->m, &t->space, slot))
+            must(rig, hvmem_free(rig->heap, hvmem_sim_unhook(&rig->m, &t->space, slot), 0), "free");
+    must(rig, hvmem_free(rig->heap, hvmem_sim_root(&rig->m, &t->space), 0), "free");
+    memset(t->at, 0, sizeof t->at);
+    must(rig, hvmem_domain_destroy(t->domain), "destroy");
+    t->domain = NULL;
+    rig->ended++;
+    t->busy--;
+}
