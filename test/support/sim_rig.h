@@ -28,14 +28,15 @@ enum {
 };
 
 /* Machines; 0: x86 without broadcast, one time a CPU, coherent instruction caches. */
-#define SIM_BROADCAST   1u    /* arm64: TLBI, one time */
-#define SIM_FLAWED      2u    /* with SIM_BROADCAST: hardware that needs the second operation */
-#define SIM_NO_CLOCK    4u    /* HVMEM_CONFIG_NO_CLOCK */
-#define SIM_NO_CACHE    8u    /* HVMEM_CONFIG_NO_CPU_CACHE */
-#define SIM_DEVICES     16u   /* two of them */
-#define SIM_FORCED      32u   /* stage 2 forces write-back, and fetches see the data cache */
-#define SIM_QUIET       64u   /* nothing happens at points by itself */
-#define SIM_KINDS       64u   /* flags below are ways to be wrong: negative controls */
+#define SIM_BROADCAST 1u     /* arm64: TLBI, one time */
+#define SIM_FLAWED    2u     /* with SIM_BROADCAST: hardware that needs the second operation */
+#define SIM_NO_CLOCK  4u     /* HVMEM_CONFIG_NO_CLOCK */
+#define SIM_NO_CACHE  8u     /* HVMEM_CONFIG_NO_CPU_CACHE */
+#define SIM_DEVICES   16u    /* two of them */
+#define SIM_FORCED    32u    /* stage 2 forces write-back, and fetches see the data cache */
+#define SIM_QUIET     64u    /* nothing happens at points by itself */
+#define SIM_FIXED     65536u /* the same random numbers in every run */
+/* Ways to be wrong: negative controls. */
 #define SIM_BAD_FREE    128u  /* freed without the debt of translations */
 #define SIM_BAD_FOREIGN 256u  /* a mapping in another space is forgotten */
 #define SIM_BAD_TABLE   512u  /* a table is freed after a flush of leaves */
