@@ -401,7 +401,7 @@ hvmem_status sim_start(struct sim_rig *rig, int tenant)
     if (status == HVMEM_OK) {
         t->running = 1;
         rig->started++;
-    } else if (status != HVMEM_E_OWED) {
+    } else if (status != HVMEM_E_OWED && status != HVMEM_E_BUSY) {
         sim_broken(rig, "start");
     }
     t->busy--;
