@@ -7,6 +7,7 @@
 
 #define VCPU_PC     248
 #define VCPU_PSTATE 256
+#define VCPU_ABORT  400
 
 .section .text, "ax"
 /*
@@ -44,6 +45,47 @@ metal__arm_guest_enter:
     ldr     x30, [x0, #240]
     ldp     x0, x1, [x0]
     eret
+
+/*
+ * From the vector of synchronous exceptions, x0 and x1 on the stack. A stage-2 abort goes to the vCPU's
+ * handler if it has one, on registers that a C function may change saved alone; anything else, and
+ * what the handler does not resolve, is an exit.
+ */
+.globl metal__arm_guest_sync
+metal__arm_guest_sync:
+    mrs     x0, esr_el2
+    ldr     x1, [sp, #16]
+    ubfx    x0, x0, #26, #6
+    and     x0, x0, #~4     /* EC 0x20 and 0x24 */
+    cmp     x0, #0x20
+    b.ne    1f
+    ldr     x0, [x1, #VCPU_ABORT]
+    cbz     x0, 1f
+    stp     x2, x3, [sp, #-144]!
+    stp     x4, x5, [sp, #16]
+    stp     x6, x7, [sp, #32]
+    stp     x8, x9, [sp, #48]
+    stp     x10, x11, [sp, #64]
+    stp     x12, x13, [sp, #80]
+    stp     x14, x15, [sp, #96]
+    stp     x16, x17, [sp, #112]
+    stp     x18, x30, [sp, #128]
+    mov     x0, x1
+    bl      metal__arm_abort
+    ldp     x4, x5, [sp, #16]
+    ldp     x6, x7, [sp, #32]
+    ldp     x8, x9, [sp, #48]
+    ldp     x10, x11, [sp, #64]
+    ldp     x12, x13, [sp, #80]
+    ldp     x14, x15, [sp, #96]
+    ldp     x16, x17, [sp, #112]
+    ldp     x18, x30, [sp, #128]
+    ldp     x2, x3, [sp], #144
+    cbz     w0, 1f
+    ldp     x0, x1, [sp], #16
+    eret
+1:  mov     x1, #8
+    b       metal__arm_guest_exit
 
 /* From the vectors: the guest's x0, x1 lie on the stack, x1 = vector; above them the vCPU's address. */
 .globl metal__arm_guest_exit

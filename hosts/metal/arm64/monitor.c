@@ -25,8 +25,10 @@
 
 _Static_assert(offsetof(struct metal_vcpu, pc) == 248, "monitor.S");
 _Static_assert(offsetof(struct metal_vcpu, pstate) == 256, "monitor.S");
+_Static_assert(offsetof(struct metal_vcpu, abort) == 400, "monitor.S");
 
 unsigned metal__arm_guest_enter(struct metal_vcpu *v);
+int metal__arm_abort(struct metal_vcpu *v); /* called by monitor.S */
 uint64_t metal__arm_hvc_call(uint64_t value);
 extern char metal__arm_guest_return[];
 extern char metal__arm_sysops[];
@@ -145,33 +147,30 @@ static void decode(struct metal_guest_exit *e)
 }
 
 /*
- * Offers an abort to the vCPU's own handler: 1 if it was resolved. A walk that faulted on its way
- * names the table as address and is a read, whatever the guest wanted.
+ * From the vector of a guest's abort that its vCPU wants to handle, on the guest's own callee-saved
+ * registers: 1 if it was resolved. A walk that faulted on its way names the table as address and is
+ * a read, whatever the guest wanted.
  */
-static int abort_resolved(struct metal_vcpu *v, uint64_t host_pointer)
+int metal__arm_abort(struct metal_vcpu *v)
 {
     const uint64_t esr = read_sysreg(esr_el2);
-    const unsigned ec = esr >> 26 & 0x3F;
-    const int on_walk = esr >> 7 & 1;
+    const uint64_t guest_tpidr = read_sysreg(tpidr_el1);
+    uint64_t ipa = (read_sysreg(hpfar_el2) & 0xFFFFFFFFFF0ull) << 8;
     unsigned access = METAL_ACCESS_READ;
-    uint64_t ipa;
     int resolved;
 
-    if (ec != EC_DATA_LOW && ec != EC_FETCH_LOW)
-        return 0;
-    if (!on_walk && ec == EC_FETCH_LOW)
-        access = METAL_ACCESS_FETCH;
-    else if (!on_walk && (esr >> 6 & 1) && !(esr >> 8 & 1))
-        access = METAL_ACCESS_WRITE;
-    ipa = (read_sysreg(hpfar_el2) & 0xFFFFFFFFFF0ull) << 8;
-    if (!on_walk)
+    if (!(esr >> 7 & 1)) {
         ipa |= read_sysreg(far_el2) & 0xFFF;
-    v->tpidr_el1 = read_sysreg(tpidr_el1);
-    if (v->tpidr_el1 != host_pointer)
-        write_sysreg(tpidr_el1, host_pointer);
+        if ((esr >> 26 & 0x3F) == EC_FETCH_LOW)
+            access = METAL_ACCESS_FETCH;
+        else if ((esr & (1u << 6 | 1u << 8)) == 1u << 6)
+            access = METAL_ACCESS_WRITE;
+    }
+    if (guest_tpidr == v->host_tpidr)
+        return v->abort(v->abort_context, ipa, access) == 0;
+    write_sysreg(tpidr_el1, v->host_tpidr);
     resolved = v->abort(v->abort_context, ipa, access) == 0;
-    if (v->tpidr_el1 != host_pointer)
-        write_sysreg(tpidr_el1, v->tpidr_el1);
+    write_sysreg(tpidr_el1, guest_tpidr);
     return resolved;
 }
 
@@ -183,13 +182,12 @@ int metal_guest_run(struct metal_vcpu *v, struct metal_guest_exit *exit)
 
     if (!is_plain_el2())
         return METAL_E_LACK;
+    v->host_tpidr = pointer;
     do {
         const uint64_t irq = metal_irq_save();
 
         state_load(v);
-        do
-            vector = metal__arm_guest_enter(v);
-        while (vector == GUEST_SYNC && v->abort != NULL && abort_resolved(v, pointer));
+        vector = metal__arm_guest_enter(v);
         *exit = zero;
         exit->esr = read_sysreg(esr_el2);
         exit->far = read_sysreg(far_el2);

@@ -30,8 +30,8 @@
     X(tpidr_el1)
 
 /*
- * A virtual CPU. Owned by the caller, run by one CPU at a time. The first three members are laid out
- * for monitor.S.
+ * A virtual CPU. Owned by the caller, run by one CPU at a time. The first three members, and those of
+ * aborts, are laid out for monitor.S.
  */
 struct metal_vcpu {
     uint64_t x[31];
@@ -45,10 +45,12 @@ struct metal_vcpu {
     uint64_t vttbr; /* VMID included; loaded also without VM: TLBIs of the guest are by this VMID */
     /*
      * Not NULL: called for each stage-2 abort, METAL_ACCESS_*, with the guest's EL1 state still
-     * loaded and interrupts masked. 0: the guest goes on at once; else the abort is an exit.
+     * loaded, its registers not in x, and interrupts masked. 0: the guest goes on at once; else the
+     * abort is an exit.
      */
     int (*abort)(void *context, uint64_t ipa, unsigned access);
     void *abort_context;
+    uint64_t host_tpidr; /* the monitor's: TPIDR_EL1 outside the guest */
 };
 #define METAL_ACCESS_READ  1u
 #define METAL_ACCESS_WRITE 2u

@@ -33,7 +33,9 @@ metal__arm_vectors:
     vector  5
     vector  6
     vector  7
-    guest_vector 8
+    .balign 128
+    stp     x0, x1, [sp, #-16]!
+    b       metal__arm_guest_sync
     guest_vector 9
     guest_vector 10
     guest_vector 11
