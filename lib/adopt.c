@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* adopt.c: quiescing a heap, taking over its tables in place, and quarantine. */
+/* adopt.c: quiescing a heap, and taking over its tables in place. */
 #include "audit.h"
 #include "claim.h"
 #include "clock.h"
@@ -16,9 +16,14 @@
 
 /* ---- quiesce -------------------------------------------------------------------------------- */
 
-/* Write what the bank counts into its table and mark it clean. Arena lock held. */
-static void mark_clean(const struct hvmem_heap *heap, struct hvmem__bank *b)
+/*
+ * Write what the bank counts into its table and mark it clean. 0 if a gather holds frames, perhaps of
+ * this bank: it counts itself before it takes one, and taking one clears the mark. Arena lock held.
+ */
+static int mark_clean(const struct hvmem_heap *heap, struct hvmem__bank *b)
 {
+    if (__atomic_load_n(&heap->gathers, __ATOMIC_SEQ_CST))
+        return 0;
     b->table->clock = heap->clock.now;
     b->table->reserved_frames = b->reserved_frames;
     b->table->offline_frames = b->offline_frames;
@@ -26,13 +31,15 @@ static void mark_clean(const struct hvmem_heap *heap, struct hvmem__bank *b)
     memcpy(b->table->free_blocks, b->free_blocks, sizeof b->free_blocks);
     b->table->counts_checksum = hvmem__counts_checksum(b->table);
     hvmem__store(&b->table->clean, 1);
+    return 1;
 }
 
-/* Mark every table: clean, or not. */
-static void mark_all(struct hvmem_heap *heap, int clean)
+/* Mark every table: clean, or not. 0 if one could not be marked clean. */
+static int mark_all(struct hvmem_heap *heap, int clean)
 {
     hvmem_u64 state = hvmem__lock_admin(heap);
     hvmem_u32 i;
+    int done = 1;
 
     for (i = 0; i < heap->max_banks; i++) {
         struct hvmem__bank *b = &heap->bank[i];
@@ -43,12 +50,13 @@ static void mark_all(struct hvmem_heap *heap, int clean)
             continue;
         arena_state = hvmem__lock_arena(heap, arena);
         if (clean)
-            mark_clean(heap, b);
+            done &= mark_clean(heap, b);
         else
             hvmem__store(&b->table->clean, 0);
         hvmem__unlock_arena(heap, arena, arena_state);
     }
     hvmem__unlock_admin(heap, state);
+    return done;
 }
 
 hvmem_status hvmem_quiesce(struct hvmem_heap *heap)
@@ -59,16 +67,19 @@ hvmem_status hvmem_quiesce(struct hvmem_heap *heap)
         return HVMEM_E_ARG;
     status = hvmem__pcpu_drain_all(heap);
     if (!status) {
-        mark_all(heap, 1);
+        int clean = mark_all(heap, 1);
+
         /*
          * The fast paths do not look at the mark: without a hint they take the other way, which
          * clears it. What came into caches meanwhile goes home and clears it too.
          */
         status = hvmem__pcpu_forget_banks(heap);
-        if (hvmem__pcpu_drain_all(heap) || status) {
-            mark_all(heap, 0);
+        if (hvmem__pcpu_drain_all(heap) || status)
             status = HVMEM_E_HOST;
-        }
+        else if (!clean)
+            status = HVMEM_E_BUSY;
+        if (status)
+            (void)mark_all(heap, 0);
     }
     return status ? hvmem__refuse(heap, status, 0, HVMEM_ORDER_ANY, 0) : HVMEM_OK;
 }
@@ -393,35 +404,4 @@ hvmem_status hvmem_adopt_finish(struct hvmem_heap *heap, hvmem_u64 *cursor)
     }
     *cursor = pass << PASS_SHIFT | at;
     return HVMEM_AGAIN;
-}
-
-/* ---- quarantine ----------------------------------------------------------------------------- */
-
-hvmem_status hvmem_quarantine_release(struct hvmem_heap *heap, hvmem_mfn mfn)
-{
-    struct hvmem_block block;
-    hvmem_status status = heap ? hvmem__block_at(heap, mfn, &block) : HVMEM_E_ARG;
-    struct hvmem__arena *arena;
-    struct hvmem__bank *b;
-    hvmem__record record;
-    hvmem_u64 state;
-
-    if (!status && block.state != HVMEM_BLOCK_QUARANTINE)
-        status = HVMEM_E_ARG;
-    if (status)
-        return hvmem__refuse(heap, status, mfn, HVMEM_ORDER_ANY, 0);
-    b = hvmem__bank_of(heap, block.mfn);
-    arena = hvmem__arena_of(heap, b);
-    state = hvmem__lock_arena(heap, arena);
-    if (hvmem__is_head(b, block.mfn) &&
-        hvmem__rec_state(hvmem__load(hvmem__record_at(b, block.mfn))) == HVMEM_BLOCK_QUARANTINE) {
-        b->quarantine_frames -= (hvmem_u64)1 << block.order;
-        record = hvmem__load(hvmem__record_at(b, block.mfn));
-        hvmem__return_block(heap, arena, b, block.mfn,
-                            hvmem__rec_with_stamp(record, hvmem__stamp_now(heap)));
-    } else {
-        status = HVMEM_E_ARG;
-    }
-    hvmem__unlock_arena(heap, arena, state);
-    return status ? hvmem__refuse(heap, status, mfn, HVMEM_ORDER_ANY, 0) : HVMEM_OK;
 }

@@ -81,7 +81,8 @@ static int dirt_is_sound(struct hvmem_heap *heap, struct hvmem__arena *arena, st
     hvmem__record node;
     hvmem_mfn right;
 
-    if (hvmem__rec_dirt(record) != HVMEM__DIRT_MIXED)
+    if (hvmem__rec_state(record) == HVMEM_BLOCK_GATHERED ||
+        hvmem__rec_dirt(record) != HVMEM__DIRT_MIXED)
         return 1;
     if (!order)
         return 0;

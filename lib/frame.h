@@ -9,6 +9,8 @@
  *        32-47  stamp: low bits of the flush clock when its last translation was removed
  *        48-63  bias: token of the CPU that may free the block without a locked instruction;
  *               0 = none; HVMEM__BIAS_MIXED = SCRUB is owed by a part of the block only
+ *        32-63  in state GATHERED instead of both: link, the low bits of the next block's frame
+ *               number (gathered.h)
  *
  * Whose record counts:
  *  - head bit set: the frame starts a block that is not in the free set; its record describes it.
@@ -21,7 +23,7 @@
  * Who may change it: under the arena's lock, but for blocks of the orders that go through caches.
  * Of those ALLOCATED -> anything is by compare-exchange (hvmem__frame_claim), or by plain store on
  * the CPU whose token is in `bias` (pcpu.h); CACHED -> anything by the CPU that has the frame in its
- * cache, inside its section.
+ * cache, inside its section. GATHERED -> anything by whoever runs the gather.
  */
 #ifndef HVMEM_LIB_FRAME_H
 #define HVMEM_LIB_FRAME_H
@@ -103,6 +105,17 @@ HVMEM_INLINE hvmem__record hvmem__rec_with_stamp(hvmem__record r, hvmem_u32 stam
 HVMEM_INLINE hvmem__record hvmem__rec_with_bias(hvmem__record r, hvmem_u32 bias)
 {
     return (r & ~((hvmem__record)0xffffu << 48)) | (hvmem__record)bias << 48;
+}
+
+/* Only in state GATHERED, where neither stamp nor bias nor MIXED exist. */
+HVMEM_INLINE hvmem_u32 hvmem__rec_link(hvmem__record r)
+{
+    return (hvmem_u32)(r >> 32);
+}
+
+HVMEM_INLINE hvmem__record hvmem__rec_with_link(hvmem__record r, hvmem_u32 link)
+{
+    return (r & 0xffffffffu) | (hvmem__record)link << 32;
 }
 
 /*

@@ -112,6 +112,8 @@ static int claim_inside(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mf
     int done = b->live && hvmem__is_head(b, mfn) &&
                hvmem__frame_claim(&heap->host, hvmem__record_at(b, mfn), from, to);
 
+    if (done)
+        hvmem__store(&b->table->clean, 0);
     hvmem__unlock_arena(heap, arena, state);
     return done;
 }
@@ -238,33 +240,49 @@ static hvmem_status why_not(struct hvmem_heap *heap, hvmem_mfn mfn)
     return status;
 }
 
-/* Free with every check. owner: domain id that must own the block, or HVMEM_ORDER_ANY. */
+hvmem_status hvmem__may_free(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order,
+                             const struct hvmem_domain *const *owner, struct hvmem__bank **bank,
+                             hvmem__record *record)
+{
+    struct hvmem__bank *b = hvmem__bank_of(heap, mfn);
+    hvmem_status status;
+    hvmem__record r;
+
+    if (order > heap->max_order && order != HVMEM_ORDER_ANY)
+        return HVMEM_E_ORDER;
+    if (heap->adopting)
+        return HVMEM_E_PHASE;
+    if (!b)
+        return HVMEM_E_FOREIGN;
+    if (!hvmem__is_head(b, mfn))
+        return why_not(heap, mfn);
+    r = hvmem__load(hvmem__record_at(b, mfn));
+    status = hvmem__state_error(hvmem__rec_state(r));
+    if (status)
+        return status;
+    if (order != HVMEM_ORDER_ANY && order != hvmem__rec_order(r))
+        return HVMEM_E_WRONG_ORDER;
+    if (owner && hvmem__rec_owner(r) != (*owner ? (*owner)->id : 0))
+        return HVMEM_E_OWNER;
+    *bank = b;
+    *record = r;
+    return HVMEM_OK;
+}
+
+/* Free with every check; owner as hvmem__may_free(). */
 static hvmem_status free_checked(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order,
                                  const struct hvmem_domain *const *owner, hvmem_u32 owed)
 {
     hvmem_status status = HVMEM_E_BUSY;
     hvmem_u32 tries;
 
-    if (order > heap->max_order && order != HVMEM_ORDER_ANY)
-        return HVMEM_E_ORDER;
-    if (heap->adopting)
-        return HVMEM_E_PHASE;
     for (tries = 0; tries < HVMEM__SEIZE_TRIES; tries++) {
-        struct hvmem__bank *b = hvmem__bank_of(heap, mfn);
+        struct hvmem__bank *b;
         hvmem__record r;
 
-        if (!b)
-            return HVMEM_E_FOREIGN;
-        if (!hvmem__is_head(b, mfn))
-            return why_not(heap, mfn);
-        r = hvmem__load(hvmem__record_at(b, mfn));
-        status = hvmem__state_error(hvmem__rec_state(r));
+        status = hvmem__may_free(heap, mfn, order, owner, &b, &r);
         if (status)
             return status;
-        if (order != HVMEM_ORDER_ANY && order != hvmem__rec_order(r))
-            return HVMEM_E_WRONG_ORDER;
-        if (owner && hvmem__rec_owner(r) != (*owner ? (*owner)->id : 0))
-            return HVMEM_E_OWNER;
         status = hvmem__free_block(heap, b, mfn, r, owed);
         if (status != HVMEM_E_FREE)
             return status;

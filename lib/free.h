@@ -22,6 +22,15 @@ hvmem_status hvmem__block_at(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvme
 hvmem_status hvmem__state_error(hvmem_u32 state);
 
 /*
+ * Every check of a free: the block that starts at mfn, its bank and its record as it was seen, which
+ * is to be claimed by compare-exchange. owner: the block must be this domain's (NULL inside: the
+ * host's); NULL: anybody's. Errors: those of hvmem_free_owned(). No lock held.
+ */
+hvmem_status hvmem__may_free(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order,
+                             const struct hvmem_domain *const *owner, struct hvmem__bank **bank,
+                             hvmem__record *record);
+
+/*
  * Change the record of a block that is not free, biased or not, from `from` to `to`, if it still is
  * `from`. Of several CPUs that try exactly one succeeds; the others get E_FREE. E_HOST: it is biased
  * to a CPU that the host cannot reach. No lock and no section held.

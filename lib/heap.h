@@ -124,6 +124,7 @@ struct hvmem_heap {
     hvmem_u64 refused;    /* atomic */
     hvmem_u64 flushes;    /* atomic */
     hvmem_u64 flush_cpus; /* atomic */
+    hvmem_u64 gathers;    /* open gathers that hold frames; atomic (gathered.h) */
 
     struct hvmem__node node[HVMEM_NODE_LIMIT];
 };

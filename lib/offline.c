@@ -6,6 +6,7 @@
 #include "claim.h"
 #include "free.h"
 #include "pcpu.h"
+#include "testpoint.h"
 
 /* Position of a frame in the list of bad frames, or bad_count. Admin lock held. */
 static hvmem_u32 bad_index(const struct hvmem_heap *heap, hvmem_mfn mfn)
@@ -26,6 +27,22 @@ static int bad_in(const struct hvmem_heap *heap, hvmem_mfn lo, hvmem_mfn hi)
         if (heap->bad[i] >= lo && heap->bad[i] < hi)
             return 1;
     return 0;
+}
+
+/*
+ * The list grows and shrinks. Admin lock held; the count is also read without it, by whoever gives a
+ * gathered block back (hvmem__offline_waits()).
+ */
+static void note_bad(struct hvmem_heap *heap, hvmem_mfn mfn)
+{
+    heap->bad[heap->bad_count] = mfn;
+    hvmem__store(&heap->bad_count, heap->bad_count + 1);
+}
+
+static void drop_bad(struct hvmem_heap *heap, hvmem_u32 at)
+{
+    heap->bad[at] = heap->bad[heap->bad_count - 1];
+    hvmem__store(&heap->bad_count, heap->bad_count - 1);
 }
 
 /* Mark one free frame, already out of the sets, OFFLINE. Arena lock held. */
@@ -72,7 +89,7 @@ void hvmem__offline_freed(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_
     for (i = 0; i < heap->bad_count;) {
         if (heap->bad[i] >= mfn && heap->bad[i] < end) {
             gone[n++] = heap->bad[i];
-            heap->bad[i] = heap->bad[--heap->bad_count];
+            drop_bad(heap, i);
         } else {
             i++;
         }
@@ -100,6 +117,33 @@ static hvmem_status offline_free(struct hvmem_heap *heap, struct hvmem__bank *b,
     return status;
 }
 
+/*
+ * A frame held by a gather is noted; its block keeps its state. Either the gather's end sees the note
+ * (hvmem__offline_waits()), or this sees that the block is gathered no more. Admin lock held.
+ */
+static hvmem_status offline_gathered(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_mfn head)
+{
+    hvmem__record *record = hvmem__record_at(hvmem__bank_of(heap, head), head);
+
+    note_bad(heap, mfn);
+    (void)HVMEM_TEST_POINT("offline_noted");
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (hvmem__rec_state(hvmem__load(record)) == HVMEM_BLOCK_GATHERED)
+        return HVMEM_AGAIN;
+    drop_bad(heap, heap->bad_count - 1);
+    return HVMEM_E_BUSY;
+}
+
+void hvmem__offline_restored(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn)
+{
+    hvmem_u64 state = hvmem__lock_admin(heap);
+    hvmem__record r = hvmem__load(hvmem__record_at(b, mfn));
+
+    if (bad_in(heap, mfn, mfn + ((hvmem_u64)1 << hvmem__rec_order(r))))
+        (void)hvmem__try_seize(heap, b, mfn, r, hvmem__rec_with_state(r, HVMEM_BLOCK_OFFLINING));
+    hvmem__unlock_admin(heap, state);
+}
+
 /* A frame in use is noted, and its block marked. Admin lock held. */
 static hvmem_status offline_used(struct hvmem_heap *heap, hvmem_mfn mfn)
 {
@@ -113,10 +157,14 @@ static hvmem_status offline_used(struct hvmem_heap *heap, hvmem_mfn mfn)
     if (block.state == HVMEM_BLOCK_OFFLINE || bad_index(heap, mfn) < heap->bad_count)
         return HVMEM_E_OFFLINE;
     status = hvmem__state_error(block.state);
-    if (status) /* free or cached now: the caller tries again */
-        return status == HVMEM_E_FREE ? HVMEM_E_BUSY : status;
+    if (status == HVMEM_E_FREE) /* free or cached now: the caller tries again */
+        return HVMEM_E_BUSY;
+    if (status && status != HVMEM_E_GATHERED)
+        return status;
     if (heap->bad_count == HVMEM__BAD_LIMIT)
         return HVMEM_E_COUNT;
+    if (block.state == HVMEM_BLOCK_GATHERED)
+        return offline_gathered(heap, mfn, block.mfn);
     b = hvmem__bank_of(heap, block.mfn);
     r = hvmem__load(hvmem__record_at(b, block.mfn));
     if (hvmem__rec_state(r) != block.state || hvmem__rec_order(r) != block.order ||
@@ -124,7 +172,7 @@ static hvmem_status offline_used(struct hvmem_heap *heap, hvmem_mfn mfn)
                           hvmem__rec_with_dirt(hvmem__rec_with_state(r, HVMEM_BLOCK_OFFLINING),
                                                hvmem__rec_dirt(r))))
         return HVMEM_E_BUSY;
-    heap->bad[heap->bad_count++] = mfn;
+    note_bad(heap, mfn);
     return HVMEM_AGAIN;
 }
 
@@ -204,7 +252,7 @@ static hvmem_status online_used(struct hvmem_heap *heap, hvmem_mfn mfn)
 
     if (at == heap->bad_count)
         return HVMEM_E_ARG;
-    heap->bad[at] = heap->bad[--heap->bad_count];
+    drop_bad(heap, at);
     /* Being freed just now: whoever frees it waits for the admin lock and finds it good. */
     if (hvmem__block_at(heap, mfn, &block) || block.state != HVMEM_BLOCK_OFFLINING)
         return HVMEM_OK;

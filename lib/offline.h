@@ -15,4 +15,18 @@
 void hvmem__offline_freed(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
                           hvmem__record record);
 
+/*
+ * Whether frames wait to go offline: asked by whoever gives a gathered or quarantined block back, after
+ * it changed the record; if so the block takes the way of hvmem__offline_freed().
+ */
+HVMEM_INLINE int hvmem__offline_waits(const struct hvmem_heap *heap)
+{
+    if (heap->host.smp)
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    return hvmem__load(&heap->bad_count) != 0;
+}
+
+/* A gathered block is its owner's again: OFFLINING if a bad frame is in it. No lock held. */
+void hvmem__offline_restored(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn);
+
 #endif

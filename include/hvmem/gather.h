@@ -37,7 +37,7 @@
 
 /* Flags of hvmem_gather_entry. */
 #define HVMEM_ENTRY_EXEC   1u /* code could be fetched through it: frames come to owe ICACHE */
-#define HVMEM_ENTRY_GLOBAL 2u /* it may be global: x86 G, arm64 nG = 0 (first stages only) */
+#define HVMEM_ENTRY_GLOBAL 2u /* it may be global: only with HVMEM_MAPPING_GLOBALS */
 
 /* Flags of hvmem_gather_table. */
 /* Entries that were valid in it, and changed, were told one by one (or there were none). */
@@ -62,6 +62,7 @@ struct hvmem_gather {
     hvmem_u32 tables;      /* in table[] */
     hvmem_u32 windows[2];  /* in use: of frames, of table pages */
     hvmem_status failed;   /* first failure to invalidate */
+    hvmem_status settled;  /* outcome of the last invalidation */
     hvmem_u32 counted;     /* 1: the heap counts it as holding frames */
     struct hvmem_gather_range {
         hvmem_u64 start, last;

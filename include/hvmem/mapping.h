@@ -28,9 +28,15 @@
  */
 typedef void hvmem_table_free_fn(void *ctx, hvmem_mfn mfn, hvmem_status status);
 
+/*
+ * Entries may be global (x86 G, arm64 nG = 0; first stages only): where CPUs are asked, a flush of the
+ * whole space then is a flush of everything on every CPU that has not had one since.
+ */
+#define HVMEM_MAPPING_GLOBALS 1u
+
 struct hvmem_mapping_config {
     hvmem_u32 size;  /* sizeof(struct hvmem_mapping_config) */
-    hvmem_u32 flags; /* 0 */
+    hvmem_u32 flags; /* HVMEM_MAPPING_* */
     struct hvmem_heap *heap;
     struct hvmem_space *space;
     const struct hvmem_policy *policy; /* copied; NULL: hvmem_policy_default() of the machine */
@@ -84,10 +90,13 @@ struct hvmem_mapping {
     struct hvmem_space *space;
     hvmem_table_free_fn *table_free;
     void *ctx;
+    hvmem_u32 flags;
+    hvmem_u32 reserved;
     struct hvmem_policy policy;
     struct hvmem_notifier *notifiers; /* under lock */
     struct hvmem_lock lock;
-    hvmem_u64 turns;    /* gathers open (low half) and ever begun (high half): see lib/gather.h */
+    hvmem_u64 turns;    /* gathers open, and ever begun: lib/mapping.h */
+    hvmem_u64 freeing;  /* gathers that have flushed and not freed all yet */
     hvmem_u64 failures; /* invalidations that failed; while != mended everything is flushed whole */
     hvmem_u64 mended;
     struct hvmem_mapping_stats stats; /* atomic */

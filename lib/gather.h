@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * gather.h: the ranges of a gather. They are disjoint and in rising order; neighbours that touch differ
+ * in stride, level or flags, so that a block keeps its own stride beside single pages. Where more
+ * than HVMEM_GATHER_RANGES come together those two neighbours are joined whose union costs the
+ * fewest further operations: what was told is never lost, only widened.
+ */
+#ifndef HVMEM_LIB_GATHER_H
+#define HVMEM_LIB_GATHER_H
+
+#include <hvmem/gather.h>
+
+#include "mapping.h"
+
+/* Flags of a gather besides HVMEM_GATHER_*: learned on the way. */
+#define HVMEM__GATHER_ALL    0x100u /* flush the whole space: what to flush is not known */
+#define HVMEM__GATHER_EXEC   0x200u /* an entry could fetch code */
+#define HVMEM__GATHER_GLOBAL 0x400u /* an entry may have been global */
+#define HVMEM__GATHER_TABLES 0x800u /* table pages go */
+
+/*
+ * Add [start, last] with this stride (log2 bytes of the smallest entry), level and HVMEM_RANGE_*
+ * flags. Without HVMEM_RANGE_LEAF the level is UNKNOWN.
+ */
+void hvmem__gather_add(struct hvmem_gather *gather, const struct hvmem_gather_range *piece);
+
+/* The ranges as a back-end takes them, in units of pages. */
+void hvmem__gather_export(const struct hvmem_gather *gather, hvmem_u32 page_shift,
+                          struct hvmem_tlb_range *out);
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * gathered.h: blocks between their owner and the free sets, waiting for a flush: the states GATHERED
+ * and QUARANTINE.
+ *
+ * A list of gathered blocks is its first frame number; each block's record holds the low 32 bits of
+ * the next one's, the last one's its own. All blocks of a list have the same high bits.
+ * INVARIANT: a GATHERED record belongs to the gather that took it, nobody else changes it (adoption
+ * apart). heap.gathers counts the gathers that hold any: it is raised before the first is taken.
+ */
+#ifndef HVMEM_LIB_GATHERED_H
+#define HVMEM_LIB_GATHERED_H
+
+#include "heap.h"
+
+/* Frames of one list. */
+#define HVMEM__LINK_BITS 32u
+
+/* Who frees a block into a gather. */
+struct hvmem__leaver {
+    const struct hvmem_domain *domain; /* must be the owner, NULL: the host; */
+    int anybody;                       /* unless this is set */
+    hvmem_u32 owed;                    /* HVMEM_OWES_* to add */
+    hvmem_u32 owed_by_owner;           /* to add if there is one */
+};
+
+/*
+ * ALLOCATED or OFFLINING -> GATHERED, in front of the list *first (HVMEM__NO_MFN: empty). Errors: as
+ * hvmem_free_owned(), nothing changed. No lock held.
+ */
+hvmem_status hvmem__gathered_take(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order,
+                                  const struct hvmem__leaver *leaver, hvmem_mfn *first);
+
+/* The block after this one, or HVMEM__NO_MFN. */
+hvmem_mfn hvmem__gathered_next(struct hvmem_heap *heap, hvmem_mfn mfn);
+
+/*
+ * GATHERED -> free, after everything was invalidated: TLB is owed only if it was before the gather,
+ * stamped anew. The owner is uncharged. No lock held; locks one arena for one block.
+ */
+void hvmem__gathered_free(struct hvmem_heap *heap, hvmem_mfn mfn);
+
+/* GATHERED -> its owner's again, for a table page that its owner keeps. No lock held. */
+void hvmem__gathered_restore(struct hvmem_heap *heap, hvmem_mfn mfn);
+
+/*
+ * GATHERED -> QUARANTINE, `owed` added; the owner is uncharged, the host told. Returns the number of
+ * frames. No lock held.
+ */
+hvmem_u64 hvmem__gathered_quarantine(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u32 owed);
+
+#endif
