@@ -28,8 +28,11 @@ hvmem_status hvmem__gathered_take(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_
             owed |= leaver->owed_by_owner;
         to = hvmem__rec_make(hvmem__rec_order(from), HVMEM_BLOCK_GATHERED, hvmem__rec_owner(from));
         to = hvmem__rec_with_link(hvmem__rec_with_owed(to, owed), link);
-        if (!hvmem__seize(heap, b, mfn, from, to))
-            continue;
+        status = hvmem__seize(heap, b, mfn, from, to);
+        if (status == HVMEM_E_FREE)
+            continue; /* it changed: look again */
+        if (status)
+            return status;
         if (hvmem__rec_owed(from))
             hvmem__domain_settled(hvmem__domain_of(heap, hvmem__rec_owner(from)),
                                   (hvmem_u64)1 << hvmem__rec_order(from));
