@@ -233,9 +233,9 @@ void gather_rig_lazy(struct gather_rig *rig, hvmem_cpu cpu)
 void gather_rig_offline(struct gather_rig *rig, hvmem_cpu cpu)
 {
     gather_rig_idle(rig, cpu);
+    rig->online &= ~(1ull << cpu);
     CHECK_EQ(hvmem_ident_cpu_offline(rig->ident, cpu), HVMEM_OK);
     CHECK_EQ(hvmem_cpu_offline(rig->heap, cpu), HVMEM_OK);
-    rig->online &= ~(1ull << cpu);
 }
 
 void gather_rig_online(struct gather_rig *rig, hvmem_cpu cpu)
