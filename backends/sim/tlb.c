@@ -253,10 +253,10 @@ static void flush_one(struct hvmem_sim_tlb *tlb, hvmem_u32 row, const struct hvm
     hvmem_u32 i;
 
     for (i = 0; i < tlb->config.slots; i++, entry++) {
-        if (entry->valid && flush_covers(tlb, flush, entry)) {
-            entry->valid = slack && (next_random(tlb) & 1) ? HVMEM_SIM_LINGERS : 0;
-            tlb->dropped += !entry->valid;
-        }
+        if (entry->valid != 1 || !flush_covers(tlb, flush, entry))
+            continue;
+        entry->valid = slack && (next_random(tlb) & 1) ? HVMEM_SIM_LINGERS : 0;
+        tlb->dropped += !entry->valid;
     }
 }
 
@@ -266,17 +266,32 @@ void hvmem_sim_tlb_flush_device(struct hvmem_sim_tlb *tlb, hvmem_u32 row,
     flush_one(tlb, row, flush, 0);
 }
 
-void hvmem_sim_tlb_again(struct hvmem_sim_tlb *tlb)
+void hvmem_sim_tlb_wait(struct hvmem_sim_tlb *tlb)
 {
     struct hvmem_sim_entry *entry = tlb->entries;
     hvmem_size i, count = (hvmem_size)tlb->config.cpus * tlb->config.slots;
 
-    for (i = 0; i < count; i++, entry++) {
+    for (i = 0; tlb->config.flawed && i < count; i++, entry++) {
         if (entry->valid == HVMEM_SIM_LINGERS) {
+            entry->valid = HVMEM_SIM_ANNOUNCED;
+        } else if (entry->valid == HVMEM_SIM_ANNOUNCED) {
             entry->valid = 0;
             tlb->dropped++;
         }
     }
+}
+
+void hvmem_sim_tlb_issue(struct hvmem_sim_tlb *tlb, hvmem_cpu cpu,
+                         const struct hvmem_tlb_flush *flush)
+{
+    hvmem_u32 i;
+
+    if (flush->scope == HVMEM_SCOPE_LOCAL) {
+        flush_one(tlb, cpu, flush, 0);
+        return;
+    }
+    for (i = 0; i < tlb->config.cpus; i++)
+        flush_one(tlb, i, flush, tlb->config.flawed && i != cpu);
 }
 
 static hvmem_status check_flush(struct hvmem_sim_tlb *tlb, const struct hvmem_tlb_flush *flush)
@@ -297,7 +312,6 @@ hvmem_status hvmem_sim_tlb_flush(struct hvmem_sim_tlb *tlb, hvmem_cpu cpu,
                                  const struct hvmem_tlb_flush *flush)
 {
     hvmem_status status = check_flush(tlb, flush);
-    hvmem_u32 i;
 
     if (status != HVMEM_OK)
         return status;
@@ -305,16 +319,12 @@ hvmem_status hvmem_sim_tlb_flush(struct hvmem_sim_tlb *tlb, hvmem_cpu cpu,
         tlb->config.observe(tlb->config.ctx, cpu, flush);
     tlb->batches++;
     tlb->whole[flush->what]++;
-    if (flush->scope == HVMEM_SCOPE_LOCAL) {
-        flush_one(tlb, cpu, flush, 0);
+    hvmem_sim_tlb_issue(tlb, cpu, flush);
+    if (flush->scope == HVMEM_SCOPE_LOCAL)
         return HVMEM_OK;
-    }
-    if (tlb->config.flawed)
-        hvmem_sim_tlb_again(tlb);
-    for (i = 0; i < tlb->config.cpus; i++)
-        flush_one(tlb, i, flush, tlb->config.flawed && i != cpu);
+    hvmem_sim_tlb_wait(tlb);
     if (tlb->backend.caps.quirks & HVMEM_QUIRK_REPEAT_TLBI)
-        hvmem_sim_tlb_again(tlb);
+        hvmem_sim_tlb_wait(tlb);
     return HVMEM_OK;
 }
 

@@ -27,13 +27,15 @@ struct hvmem_sim_entry {
     hvmem_u8 level; /* of the entry, arm64 numbering */
     hvmem_u8 global;
     hvmem_u8 table;
-    hvmem_u32 valid; /* the model's: 1, or HVMEM_SIM_LINGERS */
+    hvmem_u32 valid; /* the model's: 1, HVMEM_SIM_LINGERS or _ANNOUNCED */
 };
 /*
- * Entry of flawed hardware (config.flawed): its invalidation was announced as complete, yet stores
- * through it may still happen until another broadcast was waited for (CVE-2025-10263 and kin).
+ * Entries of flawed hardware (config.flawed) whose invalidation is not through: stores through them may
+ * still happen, before the wait for it and, announced as complete, after it, until another broadcast
+ * was waited for (CVE-2025-10263 and kin).
  */
-#define HVMEM_SIM_LINGERS 2u
+#define HVMEM_SIM_LINGERS   2u
+#define HVMEM_SIM_ANNOUNCED 3u
 
 /*
  * Walk the tables of `space` for a page: fill page, shift, level, frame, global, table and return 1,
@@ -117,10 +119,13 @@ void hvmem_sim_tlb_flush_device(struct hvmem_sim_tlb *tlb, hvmem_u32 row,
                                 const struct hvmem_tlb_flush *flush);
 
 /*
- * Any broadcast operation and the wait for it: what lingered before is gone. Issued after each batch
- * where backend.caps.quirks has HVMEM_QUIRK_REPEAT_TLBI.
+ * The parts of hvmem_sim_tlb_flush, for those who replay instructions: the operations without checks
+ * and counts; the wait (DSB) for a broadcast issued before. The request's scope may be LOCAL or INNER.
+ * A batch waits once, and once more where backend.caps.quirks has HVMEM_QUIRK_REPEAT_TLBI.
  */
-void hvmem_sim_tlb_again(struct hvmem_sim_tlb *tlb);
+void hvmem_sim_tlb_issue(struct hvmem_sim_tlb *tlb, hvmem_cpu cpu,
+                         const struct hvmem_tlb_flush *flush);
+void hvmem_sim_tlb_wait(struct hvmem_sim_tlb *tlb);
 
 /* A guest is entered with this TLB_CONTROL (SVM): it acts, then the space is loaded. */
 void hvmem_sim_tlb_vmrun(struct hvmem_sim_tlb *tlb, hvmem_cpu cpu,

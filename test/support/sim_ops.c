@@ -90,6 +90,8 @@ static void flush_range(struct sim_rig *rig, const struct hvmem_sim_space *space
 
     range.stride_shift = 12;
     range.level = HVMEM_LEVEL_UNKNOWN;
+    if ((flags & HVMEM_RANGE_LEAF) && test_below(&rig->rng, 2)) /* blocks lie in the root */
+        range.level = pages == 1u << HVMEM_SIM_BLOCK_ORDER ? 2 : 3;
     range.flags = (hvmem_u16)flags;
     flush.space = space->tag;
     flush.ranges = &range;

@@ -107,6 +107,25 @@ static void relax(void *host)
     }
 }
 
+static void at_point(void *ctx, const char *where);
+
+static hvmem_status arm64_flush(struct hvmem_backend *be, const struct hvmem_tlb_flush *flush)
+{
+    struct hvmem_sim_machine *m = be->ctx;
+    struct sim_rig *rig = m->config.ctx;
+    hvmem_cpu cpu = m->current;
+    hvmem_status status;
+
+    at_point(rig, "tlb");
+    m->current = cpu;
+    status = sim_arm64_flush(&rig->arm64, m, flush);
+    at_point(rig, "tlb");
+    m->current = cpu;
+    if (rig->arm64.unknown != NULL)
+        sim_broken(rig, rig->arm64.unknown);
+    return status;
+}
+
 static hvmem_status zero_nothing(struct hvmem_backend *be, hvmem_uptr addr, hvmem_size bytes)
 {
     (void)be;
@@ -342,7 +361,7 @@ static hvmem_u64 features_of(unsigned flags)
 static void make_machine(struct sim_rig *rig)
 {
     struct hvmem_sim_machine_config config = {.cpus = rig->cpus, .slots = SLOTS, .lines = LINES};
-    static struct hvmem_backend_ops dirty;
+    static struct hvmem_backend_ops ops;
 
     config.devices = rig->flags & SIM_DEVICES ? 2 : 0;
     config.base = BASE;
@@ -355,11 +374,14 @@ static void make_machine(struct sim_rig *rig)
     rig->memory[0] = calloc(1, hvmem_sim_machine_bytes(&config));
     REQUIRE(rig->memory[0] != NULL);
     hvmem_sim_machine_init(&rig->m, rig->memory[0], &config);
-    if (rig->flags & SIM_BAD_SCRUB) {
-        dirty = *rig->m.backend.ops;
-        dirty.zero = zero_nothing;
-        rig->m.backend.ops = &dirty;
+    ops = *rig->m.backend.ops;
+    if (rig->flags & SIM_BAD_SCRUB)
+        ops.zero = zero_nothing;
+    if (rig->flags & SIM_ARM64) {
+        sim_arm64_begin(&rig->arm64, (rig->flags & SIM_FLAWED) && !(rig->flags & SIM_BAD_QUIRK));
+        ops.tlb_flush = arm64_flush;
     }
+    rig->m.backend.ops = &ops;
     if (rig->flags & SIM_BAD_QUIRK)
         rig->m.backend.caps.quirks = 0;
 }

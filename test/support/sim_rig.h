@@ -11,7 +11,7 @@
 #ifndef SIM_RIG_H
 #define SIM_RIG_H
 
-#include "backends/sim/machine.h"
+#include "sim_arm64.h"
 #include "test_main.h"
 
 #include <hvmem/bank.h>
@@ -28,14 +28,15 @@ enum {
 };
 
 /* Machines; 0: x86 without broadcast, one time a CPU, coherent instruction caches. */
-#define SIM_BROADCAST 1u     /* arm64: TLBI, one time */
-#define SIM_FLAWED    2u     /* with SIM_BROADCAST: hardware that needs the second operation */
-#define SIM_NO_CLOCK  4u     /* HVMEM_CONFIG_NO_CLOCK */
-#define SIM_NO_CACHE  8u     /* HVMEM_CONFIG_NO_CPU_CACHE */
-#define SIM_DEVICES   16u    /* two of them */
-#define SIM_FORCED    32u    /* stage 2 forces write-back, and fetches see the data cache */
-#define SIM_QUIET     64u    /* nothing happens at points by itself */
-#define SIM_FIXED     65536u /* the same random numbers in every run */
+#define SIM_BROADCAST 1u      /* arm64: TLBI, one time */
+#define SIM_FLAWED    2u      /* with SIM_BROADCAST: hardware that needs the second operation */
+#define SIM_NO_CLOCK  4u      /* HVMEM_CONFIG_NO_CLOCK */
+#define SIM_NO_CACHE  8u      /* HVMEM_CONFIG_NO_CPU_CACHE */
+#define SIM_DEVICES   16u     /* two of them */
+#define SIM_FORCED    32u     /* stage 2 forces write-back, and fetches see the data cache */
+#define SIM_QUIET     64u     /* nothing happens at points by itself */
+#define SIM_ARM64     131072u /* with SIM_BROADCAST: flushes by the recording arm64 back-end */
+#define SIM_FIXED     65536u  /* the same random numbers in every run */
 /* Ways to be wrong: negative controls. */
 #define SIM_BAD_FREE    128u  /* freed without the debt of translations */
 #define SIM_BAD_FOREIGN 256u  /* a mapping in another space is forgotten */
@@ -72,6 +73,7 @@ struct sim_tenant {
 struct sim_rig {
     struct hvmem_heap *heap;
     struct hvmem_sim_machine m;
+    struct sim_arm64 arm64;
     struct test_rng rng;
     unsigned flags;
     unsigned cpus;

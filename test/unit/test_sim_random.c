@@ -28,7 +28,9 @@ static const unsigned kinds[] = {0,
                                  SIM_BROADCAST,
                                  SIM_BROADCAST | SIM_DEVICES,
                                  SIM_BROADCAST | SIM_FLAWED | SIM_NO_CACHE,
-                                 SIM_BROADCAST | SIM_FORCED | SIM_DEVICES};
+                                 SIM_BROADCAST | SIM_FORCED | SIM_DEVICES,
+                                 SIM_BROADCAST | SIM_ARM64 | SIM_NO_CACHE,
+                                 SIM_BROADCAST | SIM_ARM64 | SIM_FLAWED};
 #define KINDS (sizeof kinds / sizeof kinds[0])
 
 TEST(random_programs_on_every_kind_of_machine)
@@ -69,7 +71,8 @@ TEST(five_million_steps_with_one_time, slow)
 {
     printf("  fresh seed %#llx\n", (unsigned long long)test_seed());
     run_twice(SIM_BROADCAST | SIM_DEVICES, 5, 20, test_rounds(2000000));
-    run_twice(SIM_BROADCAST | SIM_FLAWED, 4, 21, test_rounds(1500000));
+    run_twice(SIM_BROADCAST | SIM_FLAWED, 4, 21, test_rounds(1000000));
+    run_twice(SIM_BROADCAST | SIM_ARM64 | SIM_FLAWED, 4, 24, test_rounds(500000));
     run_twice(SIM_BROADCAST | SIM_FORCED | SIM_DEVICES, 5, 22, test_rounds(1000000));
     run_twice(SIM_BROADCAST | SIM_NO_CACHE, 128, 23, test_rounds(500000));
 }
@@ -102,4 +105,6 @@ TEST(the_oracle_finds_what_is_done_wrong)
     find(SIM_BAD_DEVICE | SIM_DEVICES, 1, 0, 0);
     find(SIM_BAD_SCRUB, 0, 1, 0);
     find(SIM_BAD_QUIRK | SIM_BROADCAST | SIM_FLAWED, 1, 0, 0);
+    find(SIM_BAD_QUIRK | SIM_BROADCAST | SIM_FLAWED | SIM_ARM64, 1, 0, 0);
+    find(SIM_BAD_TABLE | SIM_BROADCAST | SIM_ARM64, 1, 0, 1);
 }
