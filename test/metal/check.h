@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Checks of the metal programs: a failed one prints where and what, the program goes on and fails at
- * its end. A file that includes this has its own count.
+ * its end. A file that includes this has its own count; the files of one program share one where all of them
+ * define CHECK_SHARED before, and one of them defines the two counters.
  */
 #ifndef TEST_METAL_CHECK_H
 #define TEST_METAL_CHECK_H
@@ -10,7 +11,13 @@
 
 #define CHECK_PRINT_MAX 20u /* a check in a loop must not print for ever */
 
+#ifdef CHECK_SHARED
+extern unsigned CHECK_SHARED(made), CHECK_SHARED(failed);
+#    define checks_made   CHECK_SHARED(made)
+#    define checks_failed CHECK_SHARED(failed)
+#else
 static unsigned checks_made, checks_failed;
+#endif
 
 static inline int check_one(int holds, const char *what, const char *file, int line, uint64_t a,
                             uint64_t b)

@@ -12,6 +12,8 @@
 #include <hvmem/heap.h>
 
 #include "hosts/metal/common/host.h"
+
+#define CHECK_SHARED(name) move_checks_##name
 #include "test/metal/check.h"
 
 #define MOVE_FRAMES 8u
@@ -27,6 +29,7 @@ struct moves {
     uint32_t executes; /* 0: an invalidation is claimed and not executed */
     uint32_t batches;  /* atomic: calls of tlb_flush, on all CPUs together */
     uint64_t asked;    /* atomic: CPUs that made one */
+    uint32_t what;     /* atomic: bit for each HVMEM_FLUSH_* asked of them */
     uint32_t word;     /* what the new owner wrote last */
     unsigned cpus;
 };
@@ -67,6 +70,9 @@ int move_take(struct hvmem_domain *domain, uint32_t flags);
 
 /* Runs a path: rounds with the invalidation suppressed, then as many with it. */
 void move_run(const struct path *path);
+
+/* The ways through a gather; the window is made a space of its own. */
+void move_run_gathered(void);
 
 /* Makes the heap, the domains and the other CPUs; 0: could not. */
 int move_start(void);

@@ -7,16 +7,23 @@
 #define ROUNDS 40u
 
 struct moves moves;
+unsigned move_checks_made, move_checks_failed;
 
 /* ---- the back-end: the machine's, but that it can claim work and not do it ---- */
 
+/* x86 without PCIDs: whatever a space is numbered, its translations carry the one tag there is. */
 static hvmem_status spy_flush(struct hvmem_backend *be, const struct hvmem_tlb_flush *flush)
 {
+    struct hvmem_tlb_flush untagged = *flush;
+
+    if (flush->space.regime == HVMEM_REGIME_USER && be->caps.user_id_bits == 0)
+        untagged.space.id = 0;
     __atomic_fetch_add(&moves.batches, 1, __ATOMIC_RELAXED);
     __atomic_fetch_or(&moves.asked, 1ull << metal_cpu_id(), __ATOMIC_RELAXED);
+    __atomic_fetch_or(&moves.what, 1u << flush->what, __ATOMIC_RELAXED);
     if (!__atomic_load_n(&moves.executes, __ATOMIC_RELAXED))
         return HVMEM_OK;
-    return subject_backend()->ops->tlb_flush(be, flush);
+    return subject_backend()->ops->tlb_flush(be, &untagged);
 }
 
 /* ---- A's pages ---- */
@@ -145,6 +152,7 @@ static void round_of(const struct path *p, int executes, struct tally *t)
     CHECK_EQUAL(hvmem_stats(moves.heap, HVMEM_NODE_ANY, sizeof before, &before), HVMEM_OK);
     __atomic_store_n(&moves.batches, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&moves.asked, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&moves.what, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&moves.executes, (uint32_t)executes, __ATOMIC_RELAXED);
     CHECK(p->give());
     CHECK(p->take());
@@ -172,8 +180,8 @@ void move_run(const struct path *p)
                  subject_level(), p->name, (unsigned long long)without.stale,
                  (unsigned long long)without.looks, (unsigned long long)with.stale,
                  (unsigned long long)with.looks);
-    /* Emulated TLBs lose an entry now and then. */
-    CHECK(without.looks > 0 && without.stale >= without.looks - without.looks / 50);
+    /* Emulated TLBs are small: a page may share its place with one that every round uses. */
+    CHECK(without.looks > 0 && without.stale >= without.looks - without.looks / 10);
     CHECK_EQUAL(with.stale, 0);
 }
 

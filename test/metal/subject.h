@@ -21,6 +21,9 @@ const char *subject_level(void);
 /* Whether the test window is also a space of HVMEM_REGIME_USER here, and its id. */
 int subject_user_space(uint32_t *id);
 
+/* This CPU runs the window under another id of that regime; x86 without PCIDs has one tag alone. */
+void subject_load_user(uint32_t id);
+
 /* The twin of subject_backend and its log. */
 struct hvmem_backend *subject_twin(struct hvmem_record **log);
 

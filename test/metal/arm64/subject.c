@@ -57,3 +57,11 @@ int subject_user_space(uint32_t *id)
     *id = 0; /* the ASID in TTBR0 */
     return !is_plain_el2();
 }
+
+void subject_load_user(uint32_t id)
+{
+    const uint64_t root = read_sysreg(ttbr0_el1) & 0x0000FFFFFFFFFFFFull;
+
+    write_sysreg(ttbr0_el1, root | (uint64_t)id << 48);
+    isb();
+}
