@@ -103,7 +103,7 @@ static void pass_gate(struct hvmem_heap *heap, struct hvmem__section *s, hvmem_u
  */
 static void obey(struct hvmem_heap *heap, struct hvmem__section *s)
 {
-    if (hvmem__likely(s->pc->forced != HVMEM__FORCED_ASKED))
+    if (hvmem__likely(hvmem__load(&s->pc->forced) != HVMEM__FORCED_ASKED))
         return;
     hvmem__store_release(&s->pc->forced, HVMEM__FORCED_KNOWN);
     drop_token(heap, s->pc);
@@ -160,12 +160,12 @@ static int heeds(struct hvmem_heap *heap, const struct hvmem__pcpu *pc, hvmem_cp
 static int force(struct hvmem_heap *heap, struct hvmem__section *s)
 {
     pass_gate(heap, s, HVMEM__GATED_OTHER);
-    if (s->pc->forced == HVMEM__FORCED_KNOWN)
+    if (hvmem__load(&s->pc->forced) == HVMEM__FORCED_KNOWN)
         return 1;
-    if (s->pc->forced == HVMEM__FORCED_ASKED)
+    if (hvmem__load(&s->pc->forced) == HVMEM__FORCED_ASKED)
         __atomic_fetch_sub(&s->pc->fast.closed, 1, __ATOMIC_RELEASE);
     else
-        s->pc->forced = HVMEM__FORCED_ASKED;
+        hvmem__store(&s->pc->forced, HVMEM__FORCED_ASKED);
     hvmem__unlock(&heap->host, &s->pc->gate, HVMEM__RANK_CACHE, s->lock_state);
     return 0;
 }
@@ -251,7 +251,7 @@ static hvmem_status refill(struct hvmem_heap *heap, struct hvmem__pcpu *pc, stru
     }
     if (pc->rest)
         pc->rest--;
-    else if (!pc->token && !pc->forced)
+    else if (!pc->token && !hvmem__load(&pc->forced))
         take_token(heap, pc);
     status = hvmem__take_batch(heap, hvmem__pcpu_node(heap, pc), order, mag->slot, want, &got);
     /* The lowest address goes out first. */
