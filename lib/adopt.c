@@ -116,6 +116,7 @@ static hvmem_status adopt_pieces(struct hvmem_heap *heap, const struct hvmem_ban
             if (heap->clock.now <= b->table->clock)
                 heap->clock.now = b->table->clock + 1;
             hvmem__bank_link(heap, b);
+            hvmem__arena_of(heap, b)->owing = 1;
         }
         memory += hvmem__piece_bytes(heap, at, frames);
         at += frames;

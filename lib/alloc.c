@@ -6,14 +6,11 @@
 #include "flush.h"
 #include "free.h"
 #include "pcpu.h"
+#include "request.h"
 #include "run.h"
 #include "settle.h"
 #include "take.h"
 #include "testpoint.h"
-
-#define KNOWN_FLAGS                                                                                \
-    (HVMEM_REQ_EXACT_NODE | HVMEM_REQ_NOFLUSH | HVMEM_REQ_NO_CACHE | HVMEM_REQ_NO_CLAIM |          \
-     HVMEM_REQ_DEFER_ALL)
 
 /* A checked request on its way. */
 struct ask {
@@ -21,70 +18,11 @@ struct ask {
     struct hvmem__window window;
     struct hvmem__want want;
     hvmem_u64 frames;
+    hvmem_u64 flush_for; /* a stamp that frames of this CPU's cache wait for, or 0 */
     hvmem_u32 owner;
     int cacheable;
+    int noflush; /* the frames must owe no flush when they are taken */
 };
-
-/* ---- checking ------------------------------------------------------------------------------- */
-
-static hvmem_status check_size(const struct hvmem_heap *heap, const struct hvmem_request *req)
-{
-    if (req->size != sizeof *req)
-        return HVMEM_E_VERSION;
-    if (heap->adopting)
-        return HVMEM_E_PHASE;
-    if (req->flags & ~KNOWN_FLAGS)
-        return HVMEM_E_ARG;
-    if (req->order > heap->max_order)
-        return HVMEM_E_ORDER;
-    if (req->count > (hvmem_u64)1 << heap->max_order)
-        return HVMEM_E_COUNT;
-    if (req->align > heap->max_order)
-        return HVMEM_E_ALIGN;
-    if ((req->count && req->order) || (!req->count && req->align))
-        return HVMEM_E_ARG;
-    return HVMEM_OK;
-}
-
-static hvmem_status check_place(const struct hvmem_heap *heap, const struct hvmem_request *req)
-{
-    hvmem_u64 with_memory = hvmem__load(&heap->node_mask);
-
-    if (req->hi && req->hi <= req->lo)
-        return HVMEM_E_RANGE;
-    if (req->lo >> (HVMEM_MADDR_BITS - heap->page_shift))
-        return HVMEM_E_RANGE;
-    if (req->colour_mask && (req->order || req->count))
-        return HVMEM_E_ARG;
-    if ((req->colour & ~req->colour_mask) || req->colour_shift > 51 ||
-        (req->colour_shift && req->colour_mask >> (64 - req->colour_shift)))
-        return HVMEM_E_ARG;
-    if (req->node != HVMEM_NODE_ANY && req->node >= HVMEM_NODE_LIMIT)
-        return HVMEM_E_NODE;
-    if (req->flags & HVMEM_REQ_EXACT_NODE &&
-        (req->node == HVMEM_NODE_ANY || !(with_memory >> req->node & 1)))
-        return HVMEM_E_NODE;
-    if (req->node_mask && !(req->node_mask & with_memory))
-        return HVMEM_E_NODE;
-    return HVMEM_OK;
-}
-
-static hvmem_status check_domain(const struct hvmem_heap *heap, const struct hvmem_domain *domain)
-{
-    if (!domain)
-        return HVMEM_OK;
-    return domain->heap == heap && hvmem__domain_of(heap, domain->id) == domain ? HVMEM_OK
-                                                                                : HVMEM_E_DOMAIN;
-}
-
-static hvmem_status check(const struct hvmem_heap *heap, const struct hvmem_request *req)
-{
-    hvmem_status status = req ? check_size(heap, req) : HVMEM_E_ARG;
-
-    if (!status)
-        status = check_place(heap, req);
-    return status ? status : check_domain(heap, req->domain);
-}
 
 /* ---- where ---------------------------------------------------------------------------------- */
 
@@ -156,9 +94,10 @@ static void prepare(struct hvmem_heap *heap, const struct hvmem_request *req, st
     want->keep = hvmem__rec_make(0, HVMEM_BLOCK_ALLOCATED, ask->owner);
     want->domain = req->flags & HVMEM_REQ_NO_CLAIM ? HVMEM_NULL : req->domain;
     place(heap, ask);
+    ask->noflush =
+        req->flags & HVMEM_REQ_NOFLUSH && HVMEM__OWES_FLUSH & ~hvmem__deferred_by(req->flags);
     ask->cacheable = !want->window && !req->count && !req->node_mask &&
-                     !(req->flags & (HVMEM_REQ_NO_CACHE | HVMEM_REQ_NOFLUSH)) &&
-                     !(req->domain && req->domain->node_mask);
+                     !(req->flags & HVMEM_REQ_NO_CACHE) && !(req->domain && req->domain->node_mask);
 }
 
 /* ---- taking --------------------------------------------------------------------------------- */
@@ -174,20 +113,20 @@ static hvmem_status from_cache(struct hvmem_heap *heap, struct ask *ask, hvmem_m
         return status;
     hvmem__section_enter(heap, &s);
     if (hvmem__nearest(heap, ask->want.node, ask->want.node_mask) == hvmem__pcpu_node(heap, s.pc)) {
-        hvmem__record *record;
+        struct hvmem__taken taken;
 
         ask->want.drawn_on = hvmem__pcpu_node(heap, s.pc);
-        if (hvmem__pcpu_take(heap, s.pc, ask->want.order, ask->want.domain, &ask->want.drawn, mfn,
-                             &record, &status)) {
-            hvmem__record r = hvmem__load(record);
-            hvmem__record to =
-                hvmem__rec_with_owner(hvmem__rec_with_state(r, HVMEM_BLOCK_ALLOCATED), ask->owner);
+        if (hvmem__pcpu_take(heap, s.pc, ask->want.order, ask->noflush, ask->want.domain,
+                             &ask->want.drawn, &taken, &status)) {
+            hvmem__record to = hvmem__rec_with_owner(
+                hvmem__rec_with_state(taken.record, HVMEM_BLOCK_ALLOCATED), ask->owner);
 
-            *owed = hvmem__rec_owed(r);
+            *owed = hvmem__rec_owed(to);
             if (!*owed && !ask->owner)
                 to = hvmem__rec_with_bias(to, s.pc->token);
-            hvmem__store(record, to);
-            status = HVMEM_OK;
+            hvmem__store(taken.at, to);
+            *mfn = taken.mfn;
+            ask->flush_for = taken.flush_for;
         }
     }
     hvmem__section_leave(heap, &s);
@@ -216,38 +155,46 @@ static hvmem_status from_arenas(struct hvmem_heap *heap, struct ask *ask, hvmem_
     return status;
 }
 
-/* With NOFLUSH blocks that owe no flush are looked for first. */
+/* From the arenas, but nothing that must wait for a flush. */
+static hvmem_status without_flush(struct hvmem_heap *heap, struct ask *ask, hvmem_mfn *mfn,
+                                  hvmem_u32 *owed)
+{
+    struct hvmem__window *window = ask->want.window;
+    hvmem_status status;
+
+    ask->window.avoid = HVMEM__OWES_FLUSH;
+    ask->want.window = &ask->window;
+    status = from_arenas(heap, ask, mfn, owed);
+    ask->window.avoid = 0;
+    ask->want.window = window;
+    return status;
+}
+
 static hvmem_status take_any(struct hvmem_heap *heap, struct ask *ask, hvmem_mfn *mfn,
                              hvmem_u32 *owed)
 {
-    hvmem_u32 late = HVMEM__OWES_FLUSH & ~hvmem__deferred_by(ask->req->flags);
-    struct hvmem__window *window = ask->want.window;
     hvmem_status status = from_cache(heap, ask, mfn, owed);
 
     if (!status)
         return status;
-    if (ask->req->flags & HVMEM_REQ_NOFLUSH && late) {
-        ask->window.avoid = HVMEM__OWES_FLUSH;
-        ask->want.window = &ask->window;
-        status = from_arenas(heap, ask, mfn, owed);
-        ask->window.avoid = 0;
-        ask->want.window = window;
-        if (!status)
-            return status;
-    }
-    return from_arenas(heap, ask, mfn, owed);
+    return ask->noflush ? without_flush(heap, ask, mfn, owed) : from_arenas(heap, ask, mfn, owed);
 }
 
-/* Taking fails only after every cache was emptied. */
+/*
+ * Taking fails only after every cache was emptied; then one that may not flush takes what would have
+ * to be flushed for, so that it is told so.
+ */
 static hvmem_status take_drained(struct hvmem_heap *heap, struct ask *ask, hvmem_mfn *mfn,
                                  hvmem_u32 *owed)
 {
-    hvmem_status status = take_any(heap, ask, mfn, owed), drained;
+    hvmem_status status = take_any(heap, ask, mfn, owed), drained = HVMEM_OK;
 
-    if (!status || !hvmem__pcpu_any(heap))
-        return status;
-    drained = hvmem__pcpu_drain_all(heap);
-    status = take_any(heap, ask, mfn, owed);
+    if (status && hvmem__pcpu_any(heap)) {
+        drained = hvmem__pcpu_drain_all(heap);
+        status = take_any(heap, ask, mfn, owed);
+    }
+    if (status && ask->noflush)
+        status = from_arenas(heap, ask, mfn, owed);
     return status && drained ? drained : status;
 }
 
@@ -262,6 +209,7 @@ static hvmem_u32 due_now(const struct ask *ask, hvmem_u32 owed)
 /* What a request got, and what it cost. */
 struct got {
     hvmem_mfn mfn;
+    hvmem_u64 flush_for; /* as in struct ask */
     hvmem_u32 owed;
     hvmem_node drawn_on;
     struct hvmem__drawn drawn; /* claims used, on node drawn_on */
@@ -276,6 +224,17 @@ static void undo(struct hvmem_heap *heap, const struct ask *ask, const struct go
     hvmem__run_free(heap, got->mfn, ask->frames, HVMEM__UNUSED, &at);
 }
 
+/* Whether a CPU may still reach the frames. */
+static int would_flush(struct hvmem_heap *heap, const struct ask *ask, const struct got *got)
+{
+    hvmem_u64 newest = 0;
+    hvmem_mfn at;
+    int owes = 0;
+
+    (void)hvmem__newest_stamp(heap, got->mfn, ask->frames, &at, &owes, &newest);
+    return owes && !hvmem__clock_mature(heap, newest);
+}
+
 /* Pay what is due; on an error the frames go back. flushed: the TLB part was paid already. */
 static hvmem_status settle(struct hvmem_heap *heap, const struct ask *ask, const struct got *got,
                            int flushed)
@@ -284,9 +243,11 @@ static hvmem_status settle(struct hvmem_heap *heap, const struct ask *ask, const
     hvmem_status status = HVMEM_OK;
     hvmem_mfn at;
 
-    if (due & HVMEM__OWES_FLUSH && ask->req->flags & HVMEM_REQ_NOFLUSH &&
-        hvmem__owes(heap, got->mfn, ask->frames, HVMEM__OWES_FLUSH))
+    if (due & HVMEM__OWES_FLUSH && ask->noflush && would_flush(heap, ask, got))
         status = HVMEM_E_WOULD_FLUSH;
+    /* One flush that does for what ages in this CPU's cache as well. */
+    if (!status && due & HVMEM__OWES_FLUSH && !flushed && got->flush_for)
+        status = hvmem__flush_for(heap, got->flush_for);
     if (!status && due)
         status = HVMEM_TEST_POINT("settle")
                      ? HVMEM_E_HOST
@@ -316,6 +277,7 @@ static hvmem_status take_charged(struct hvmem_heap *heap, struct ask *ask, struc
     }
     got->owed = 0;
     status = take_drained(heap, ask, &got->mfn, &got->owed);
+    got->flush_for = ask->flush_for;
     got->drawn = ask->want.drawn;
     got->drawn_on = ask->want.drawn_on;
     if (domain && (counted || (!status && got->owed))) {
@@ -336,7 +298,7 @@ static hvmem_status take_charged(struct hvmem_heap *heap, struct ask *ask, struc
 hvmem_status hvmem_alloc(struct hvmem_heap *heap, const struct hvmem_request *request,
                          hvmem_mfn *mfn)
 {
-    hvmem_status status = heap && mfn ? check(heap, request) : HVMEM_E_ARG;
+    hvmem_status status = heap && mfn ? hvmem__request_check(heap, request) : HVMEM_E_ARG;
     struct got got;
     struct ask ask;
 
@@ -463,8 +425,10 @@ static hvmem_status alloc_group(struct hvmem_heap *heap, const struct hvmem_requ
             due |= due_now(&ask, each[taken++].owed);
     }
     if (due & HVMEM__OWES_FLUSH && !(request->flags & HVMEM_REQ_NOFLUSH)) {
-        for (i = 0; i < taken && !stop; i++)
+        for (i = 0; i < taken && !stop; i++) {
             stop = hvmem__newest_stamp(heap, each[i].mfn, ask.frames, &at, &owes, &newest);
+            newest = each[i].flush_for > newest ? each[i].flush_for : newest;
+        }
         if (!stop && owes)
             stop = hvmem__flush_for(heap, newest);
     }
@@ -482,7 +446,8 @@ static hvmem_status alloc_group(struct hvmem_heap *heap, const struct hvmem_requ
 hvmem_status hvmem_alloc_bulk(struct hvmem_heap *heap, const struct hvmem_request *request,
                               hvmem_mfn *frames, hvmem_u32 n, hvmem_u32 *got)
 {
-    hvmem_status status = heap && got && (frames || !n) ? check(heap, request) : HVMEM_E_ARG;
+    hvmem_status status =
+        heap && got && (frames || !n) ? hvmem__request_check(heap, request) : HVMEM_E_ARG;
 
     if (got)
         *got = 0;

@@ -4,6 +4,9 @@
 
 #include "clock.h"
 
+/* Blocks of one order looked at for one that need not wait for a flush. */
+#define PREFER_STEPS 8u
+
 struct hvmem__bank *hvmem__arena_bank_far(struct hvmem_heap *heap, const struct hvmem__arena *arena,
                                           struct hvmem__bank *near, hvmem_mfn mfn)
 {
@@ -152,6 +155,8 @@ void hvmem__arena_give(struct hvmem_heap *heap, struct hvmem__arena *arena, stru
     hvmem_u64 counted = 0;
 
     HVMEM__ASSERT2(&heap->host, hvmem__lock_held(&heap->host, &arena->lock));
+    if (hvmem__unlikely(hvmem__rec_owed(record) & HVMEM__OWES_FLUSH))
+        arena->owing = 1;
     record = hvmem__rec_with_owner(hvmem__rec_with_state(record, HVMEM_BLOCK_FREE), 0);
     record = hvmem__rec_with_dirt(record, hvmem__rec_dirt(record));
     for (; order < last; order++) {
@@ -324,12 +329,48 @@ static int fits(const struct hvmem__window *w, hvmem_mfn head, hvmem_u32 k, hvme
     return 1;
 }
 
+int hvmem__immature(const struct hvmem_heap *heap, hvmem__record record)
+{
+    return (hvmem__rec_owed(record) & HVMEM__OWES_FLUSH) &&
+           !hvmem__clock_mature(heap, hvmem__stamp_time(heap, record));
+}
+
+/* Whether the window forbids a block for what it owes. */
+static int avoided(const struct hvmem_heap *heap, const struct hvmem__window *w,
+                   hvmem__record record)
+{
+    return (hvmem__rec_owed(record) & w->avoid & ~HVMEM__OWES_FLUSH) ||
+           ((w->avoid & HVMEM__OWES_FLUSH) && hvmem__immature(heap, record));
+}
+
+/* A block of set k that owes no flush any more, if one of the first few does, else the first. */
+static hvmem_mfn first_of_set(const struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                              const struct hvmem__bank *b, hvmem_u32 k)
+{
+    hvmem_u64 index = hvmem__bits_first(&b->free[k]);
+    hvmem_mfn first = hvmem__block_mfn(b, index, k), head = first;
+    hvmem_u32 steps;
+
+    if (hvmem__likely(!arena->owing))
+        return first;
+    for (steps = 0; steps < PREFER_STEPS; steps++) {
+        if (!hvmem__immature(heap, hvmem__load_acquire(hvmem__record_at(b, head))))
+            return head;
+        index = hvmem__bits_next(&b->free[k], index + 1);
+        if (index == HVMEM__BITS_NONE)
+            break;
+        head = hvmem__block_mfn(b, index, k);
+    }
+    return first;
+}
+
 /*
  * The first block of set k of bank b in which the window allows an `order` block, and where.
  * Looks at HVMEM__SEARCH_STEPS blocks at most and says where it was cut.
  */
-static int search_set(const struct hvmem__bank *b, struct hvmem__window *w, hvmem_u32 k,
-                      hvmem_u32 order, hvmem_mfn *head, hvmem_mfn *at)
+static int search_set(const struct hvmem_heap *heap, const struct hvmem__bank *b,
+                      struct hvmem__window *w, hvmem_u32 k, hvmem_u32 order, hvmem_mfn *head,
+                      hvmem_mfn *at)
 {
     hvmem_u64 index = w->lo > b->base ? hvmem__block_index(b, w->lo, k) : 0;
     hvmem_u32 steps;
@@ -342,7 +383,7 @@ static int search_set(const struct hvmem__bank *b, struct hvmem__window *w, hvme
         if (*head >= w->hi)
             return 0;
         if (fits(w, *head, k, order, at) &&
-            !(hvmem__rec_owed(hvmem__load(hvmem__record_at(b, *head))) & w->avoid))
+            !avoided(heap, w, hvmem__load_acquire(hvmem__record_at(b, *head))))
             return 1;
     }
     if (*head + 1 < w->cut)
@@ -370,11 +411,11 @@ static struct hvmem__bank *search(struct hvmem_heap *heap, const struct hvmem__a
             hvmem_u32 o = hvmem__lowest(left);
             hvmem_mfn h, a;
 
-            if (o >= best_k)
+            if (o >= best_k || (w && w->largest && o > w->largest))
                 break;
             if (!w) {
-                h = a = hvmem__block_mfn(b, hvmem__bits_first(&b->free[o]), o);
-            } else if (!search_set(b, w, o, order, &h, &a)) {
+                h = a = first_of_set(heap, arena, b, o);
+            } else if (!search_set(heap, b, w, o, order, &h, &a)) {
                 continue;
             }
             best = b;
@@ -388,13 +429,27 @@ static struct hvmem__bank *search(struct hvmem_heap *heap, const struct hvmem__a
     return best;
 }
 
-hvmem_u32 hvmem__arena_smallest(struct hvmem_heap *heap, const struct hvmem__arena *arena)
+/* Orders of which the arena has free blocks, a bit each. Arena lock held. */
+static hvmem_u32 orders_of(const struct hvmem_heap *heap, const struct hvmem__arena *arena)
 {
     hvmem_u32 orders = 0, number;
 
     for (number = arena->first_bank; number != HVMEM__NO_BANK; number = heap->bank[number].next)
         orders |= heap->bank[number].orders;
+    return orders;
+}
+
+hvmem_u32 hvmem__arena_smallest(struct hvmem_heap *heap, const struct hvmem__arena *arena)
+{
+    hvmem_u32 orders = orders_of(heap, arena);
+
     return orders ? hvmem__lowest(orders) : heap->max_order + 1;
+}
+
+int hvmem__arena_has(const struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                     hvmem_u32 order)
+{
+    return orders_of(heap, arena) >> order != 0;
 }
 
 int hvmem__arena_take(struct hvmem_heap *heap, struct hvmem__arena *arena, hvmem_u32 order,

@@ -27,7 +27,8 @@
 struct hvmem__window {
     hvmem_mfn lo;
     hvmem_mfn hi;
-    hvmem_u32 avoid; /* HVMEM_OWES_*: skip blocks owing any of these */
+    hvmem_u32 avoid;   /* HVMEM_OWES_*: skip blocks owing any of these; a flush, if not mature */
+    hvmem_u32 largest; /* blocks of a higher order are not split; 0: any */
     hvmem_u32 colour_shift;
     hvmem_u64 colour_mask; /* 0: any colour */
     hvmem_u64 colour;
@@ -57,8 +58,8 @@ void hvmem__arena_give(struct hvmem_heap *heap, struct hvmem__arena *arena, stru
                        hvmem_mfn mfn, hvmem__record record);
 
 /*
- * Take the smallest free block of at least `order`, lowest address first, split to `order`.
- * Returns 1 and the block with its debts (a free record), 0 if there is none. The caller sets the
+ * Take the smallest free block of at least `order`, lowest address first, split to `order`. Among
+ * those of one order one that owes no flush is preferred, if it is among the first few. Returns 1 and the block with its debts (a free record), 0 if there is none. The caller sets the
  * head bit and the record. window NULL: anywhere.
  */
 int hvmem__arena_take(struct hvmem_heap *heap, struct hvmem__arena *arena, hvmem_u32 order,
@@ -72,8 +73,15 @@ int hvmem__arena_take(struct hvmem_heap *heap, struct hvmem__arena *arena, hvmem
 struct hvmem__bank *hvmem__arena_take_plain(struct hvmem_heap *heap, struct hvmem__arena *arena,
                                             hvmem_u32 order, hvmem_mfn *mfn);
 
+/* The block of this record may still be reached by a CPU, as far as is known without asking. */
+int hvmem__immature(const struct hvmem_heap *heap, hvmem__record record);
+
 /* Order of the arena's smallest free block; above max_order if there is none. */
 hvmem_u32 hvmem__arena_smallest(struct hvmem_heap *heap, const struct hvmem__arena *arena);
+
+/* Whether the arena has a free block of at least this order. */
+int hvmem__arena_has(const struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                     hvmem_u32 order);
 
 /* The free block that holds mfn: its head and order; 0 if mfn is not free. */
 int hvmem__arena_find(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,

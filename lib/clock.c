@@ -98,6 +98,27 @@ hvmem_u32 hvmem__clock_scan(struct hvmem_heap *heap, hvmem_u64 stamp, hvmem_u64 
     return count;
 }
 
+void hvmem__clock_raise_floor(struct hvmem_heap *heap)
+{
+    hvmem_u64 floor = __atomic_load_n(&heap->clock.now, __ATOMIC_SEQ_CST);
+    hvmem_u32 i;
+
+    if (heap->clock.mode != HVMEM__CLOCK_PER_CPU)
+        return;
+    for (i = 0; i < (heap->max_cpus + 63) / 64; i++) {
+        hvmem_u64 left = hvmem__load_acquire(&heap->online[i]);
+
+        for (; left; left &= left - 1) {
+            hvmem_u64 time =
+                hvmem__load_acquire(&heap->clock.cpu[i * 64 + hvmem__lowest(left)].time);
+
+            if (time < floor)
+                floor = time;
+        }
+    }
+    raise(heap, &heap->clock.floor, floor);
+}
+
 /* ---- flushes of the host's own -------------------------------------------------------------- */
 
 hvmem_status hvmem_flush_begin(struct hvmem_heap *heap, hvmem_u32 scope, hvmem_u32 flags,

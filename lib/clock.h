@@ -122,4 +122,10 @@ HVMEM_INLINE int hvmem__clock_mature(const struct hvmem_heap *heap, hvmem_u64 st
  */
 hvmem_u32 hvmem__clock_scan(struct hvmem_heap *heap, hvmem_u64 stamp, hvmem_u64 *words);
 
+/*
+ * Raise the floor to what the CPUs have flushed by themselves. Looks at every CPU that is online. May be
+ * called inside a section.
+ */
+void hvmem__clock_raise_floor(struct hvmem_heap *heap);
+
 #endif

@@ -2,6 +2,7 @@
 /* drain.c: blocks out of the per-CPU caches, back to their arenas; and what is true of all caches. */
 #include "pcpu.h"
 
+#include "ageing.h"
 #include "arena.h"
 #include "claim.h"
 #include "take.h"
@@ -11,7 +12,7 @@
 /* Blocks given back in one turn at a cache's gate, which is held meanwhile. */
 #define GATE_STEPS 1u
 /* Turns at the gate after which a cache counts as empty even if its CPU keeps filling it. */
-#define DRAIN_TURNS 512u
+#define DRAIN_TURNS 4096u
 
 /* ---- give back ------------------------------------------------------------------------------ */
 
@@ -126,7 +127,8 @@ void hvmem__pcpu_spill(struct hvmem_heap *heap, struct hvmem__pcpu *pc)
 static int holds_any(const struct hvmem__pcpu *pc)
 {
     return hvmem__load(&pc->out_count) || hvmem__load(&pc->mag[0].count) ||
-           hvmem__load(&pc->mag[1].count) || hvmem__load(&pc->fast.hot) != HVMEM_FAST_NONE;
+           hvmem__load(&pc->mag[1].count) || hvmem__load(&pc->fast.hot) != HVMEM_FAST_NONE ||
+           hvmem__load(&pc->ageing[0].count) || hvmem__load(&pc->ageing[1].count);
 }
 
 int hvmem__pcpu_any(const struct hvmem_heap *heap)
@@ -157,8 +159,10 @@ static int drain_some(struct hvmem_heap *heap, struct hvmem__pcpu *pc)
         shed_last(heap, pc->out, &pc->out_count);
     else if (pc->mag[0].count)
         shed_last(heap, pc->mag[0].slot, &pc->mag[0].count);
-    else
+    else if (pc->mag[1].count)
         shed_last(heap, pc->mag[1].slot, &pc->mag[1].count);
+    else
+        hvmem__ageing_shed(heap, pc->ageing[0].count ? &pc->ageing[0] : &pc->ageing[1], GATE_STEPS);
     return holds_any(pc);
 }
 
@@ -277,6 +281,19 @@ static hvmem_u64 cached_on(struct hvmem_heap *heap, const hvmem_mfn *slot, hvmem
     return frames;
 }
 
+static hvmem_u64 ageing_on(struct hvmem_heap *heap, const struct hvmem__ageing *queue,
+                           hvmem_u32 order, hvmem_node node)
+{
+    hvmem_u32 count = hvmem__load(&queue->count), at, some;
+
+    if (!count)
+        return 0;
+    at = hvmem__load(&queue->head) & (queue->slots - 1);
+    some = count < queue->slots - at ? count : queue->slots - at;
+    return cached_on(heap, queue->slot + at, some, order, node) +
+           cached_on(heap, queue->slot, count - some, order, node);
+}
+
 hvmem_u64 hvmem__pcpu_cached(struct hvmem_heap *heap, hvmem_node node)
 {
     hvmem_u64 frames = 0;
@@ -291,6 +308,8 @@ hvmem_u64 hvmem__pcpu_cached(struct hvmem_heap *heap, hvmem_node node)
         frames +=
             cached_on(heap, pc->slot1, hvmem__load(&pc->mag[1].count), HVMEM__MAG_ORDER1, node);
         frames += cached_on(heap, pc->out, hvmem__load(&pc->out_count), HVMEM_ORDER_ANY, node);
+        frames += ageing_on(heap, &pc->ageing[0], 0, node);
+        frames += ageing_on(heap, &pc->ageing[1], HVMEM__MAG_ORDER1, node);
     }
     return frames;
 }

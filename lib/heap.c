@@ -2,6 +2,7 @@
 /* heap.c: configuration, layout and birth of a heap; CPUs that come and go; refusals. */
 #include "heap.h"
 
+#include "ageing.h"
 #include "bank.h"
 #include "clock.h"
 #include "flush.h"
@@ -97,6 +98,7 @@ struct parts {
     hvmem_u32 *held;
     hvmem_u8 *cpu_node;
     hvmem_u8 *distance;
+    hvmem_mfn *ageing;
 };
 
 /* The one description of a heap's memory behind its first part. */
@@ -112,6 +114,7 @@ static void layout(struct cutter *cutter, const struct hvmem_config *config, str
     p->online = cut(cutter, (config->max_cpus + 63) / 64, sizeof *p->online);
     p->bad = cut(cutter, HVMEM__BAD_LIMIT, sizeof *p->bad);
     p->held = cut(cutter, config->max_cpus, sizeof *p->held);
+    p->ageing = cut(cutter, config->max_cpus, hvmem__ageing_bytes(config->flags));
     p->cpu_node = cut(cutter, config->max_cpus, 1);
     p->distance = cut(cutter, (hvmem_u64)config->distance_nodes * config->distance_nodes, 1);
 }
@@ -201,6 +204,10 @@ hvmem_status hvmem_heap_init(void *memory, hvmem_size bytes, const struct hvmem_
     for (i = 0; i < HVMEM__TOKENS; i++)
         (*heap)->token_cpu[i] = HVMEM__NO_CPU;
     hvmem__pcpu_init(*heap);
+    for (i = 0; i < config->max_cpus; i++)
+        hvmem__ageing_init(*heap, &(*heap)->pcpu[i],
+                           parts.ageing +
+                               i * (hvmem__ageing_bytes(config->flags) / sizeof *parts.ageing));
     (*heap)->online[0] = 1;
     return HVMEM_OK;
 }

@@ -55,7 +55,8 @@ struct hvmem__arena {
     hvmem_u32 slot;       /* place in its node's tables */
     hvmem_u32 first_bank; /* banks by address */
     hvmem_u32 counted;    /* claims are being counted here (claim.h); arena lock */
-    hvmem_u8 pad[HVMEM_LINE - 24];
+    hvmem_u32 owing;      /* 1: a free block may owe a flush; arena lock */
+    hvmem_u8 pad[HVMEM_LINE - 28];
 };
 
 /*

@@ -2,8 +2,10 @@
 /* pcpu.c: sections, bias tokens and refill of the per-CPU caches; drain.c empties them. */
 #include "pcpu.h"
 
+#include "ageing.h"
 #include "arena.h"
 #include "claim.h"
+#include "clock.h"
 #include "take.h"
 #include "testpoint.h"
 
@@ -212,7 +214,11 @@ void hvmem__pcpu_put(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvm
         hvmem__pcpu_give_back(heap, &mfn, 1);
         return;
     }
-    if (b->node != hvmem__pcpu_node(heap, pc) || hvmem__rec_owed(record)) {
+    if (hvmem__rec_owed(record) && b->node == hvmem__pcpu_node(heap, pc)) {
+        hvmem__ageing_put(heap, pc, hvmem__rec_order(record), mfn);
+        return;
+    }
+    if (b->node != hvmem__pcpu_node(heap, pc)) {
         hvmem__store(&pc->out[pc->out_count], mfn);
         hvmem__store(&pc->out_count, pc->out_count + 1);
         if (pc->out_count == HVMEM__OUT_SLOTS)
@@ -236,14 +242,16 @@ void hvmem__pcpu_set_open(struct hvmem__pcpu *pc, int open)
 
 /* ---- refill --------------------------------------------------------------------------------- */
 
-/* Fill a magazine from the nearest node with memory. Inside the section. */
+/* Fill an empty magazine from the nearest node with memory, with what `of` allows. Inside the section. */
 static hvmem_status refill(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvmem__mag *mag,
-                           hvmem_u32 order)
+                           hvmem_u32 order, enum hvmem__supply of)
 {
     hvmem_u32 want = order ? REFILL1 : REFILL0, got = 0;
     hvmem_status status;
     hvmem_u32 i;
 
+    if (HVMEM_TEST_POINT("refill"))
+        return HVMEM_E_NOMEM;
     if (hvmem__unlikely(!mag->capacity)) {
         if (hvmem__claim_short(heap))
             return HVMEM_E_CLAIM;
@@ -253,7 +261,7 @@ static hvmem_status refill(struct hvmem_heap *heap, struct hvmem__pcpu *pc, stru
         pc->rest--;
     else if (!pc->token && !hvmem__load(&pc->forced))
         take_token(heap, pc);
-    status = hvmem__take_batch(heap, hvmem__pcpu_node(heap, pc), order, mag->slot, want, &got);
+    status = hvmem__take_batch(heap, hvmem__pcpu_node(heap, pc), order, of, mag->slot, want, &got);
     /* The lowest address goes out first. */
     for (i = 0; i < got / 2; i++) {
         hvmem_mfn other = mag->slot[i];
@@ -277,28 +285,84 @@ static void remember(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvm
     pc->bank = b;
 }
 
-int hvmem__pcpu_take(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 order,
-                     struct hvmem_domain *domain, struct hvmem__drawn *drawn, hvmem_mfn *mfn,
-                     hvmem__record **record, hvmem_status *status)
+/* A record whose flush is paid. */
+static hvmem__record flush_paid(hvmem__record record)
+{
+    return hvmem__rec_with_stamp(
+        hvmem__rec_with_owed(record, hvmem__rec_owed(record) & ~HVMEM__OWES_FLUSH), 0);
+}
+
+/* The top of the magazine, if there is one. Inside the section. */
+static int from_magazine(struct hvmem__mag *mag, hvmem_mfn *mfn)
+{
+    if (!mag->count)
+        return 0;
+    *mfn = mag->slot[mag->count - 1];
+    hvmem__store(&mag->count, mag->count - 1);
+    return 1;
+}
+
+/*
+ * A block in the order of reuse (pcpu.h). Without anything in the queue it does not matter which
+ * clean memory comes first: one look at the arenas. Inside the section.
+ */
+static hvmem_status pick(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 order,
+                         int noflush, hvmem_mfn *mfn)
 {
     struct hvmem__mag *mag = hvmem__mag_of(pc, order);
-    hvmem_mfn taken;
+    struct hvmem__ageing *queue = hvmem__ageing_of(pc, order);
+    hvmem_status status = HVMEM_E_NOMEM;
 
     if (!mag->count && !order)
         hvmem__pcpu_spill(heap, pc);
-    if (!mag->count) {
-        *status = HVMEM_TEST_POINT("refill") ? HVMEM_E_NOMEM : refill(heap, pc, mag, order);
-        if (*status)
-            return 0;
+    if (from_magazine(mag, mfn))
+        return HVMEM_OK;
+    if (queue->count) {
+        if (hvmem__ageing_ripe(heap, queue)) {
+            *mfn = hvmem__ageing_take(queue);
+            return HVMEM_OK;
+        }
+        status = refill(heap, pc, mag, order, HVMEM__SUPPLY_SMALL);
+        if (status && queue->count == queue->slots && !noflush) {
+            *mfn = hvmem__ageing_take(queue);
+            return HVMEM_OK;
+        }
     }
-    taken = mag->slot[mag->count - 1];
-    hvmem__store(&mag->count, mag->count - 1);
-    if (taken - pc->fast.base >= pc->fast.frames)
-        remember(heap, pc, hvmem__bank_of(heap, taken));
+    if (status)
+        status = refill(heap, pc, mag, order, HVMEM__SUPPLY_CLEAN);
+    if (status && queue->count && !noflush) {
+        *mfn = hvmem__ageing_take(queue);
+        return HVMEM_OK;
+    }
+    if (status && !noflush)
+        status = refill(heap, pc, mag, order, HVMEM__SUPPLY_ANY);
+    return from_magazine(mag, mfn) ? HVMEM_OK : status;
+}
+
+int hvmem__pcpu_take(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 order, int noflush,
+                     struct hvmem_domain *domain, struct hvmem__drawn *drawn,
+                     struct hvmem__taken *taken, hvmem_status *status)
+{
+    *status = pick(heap, pc, order, noflush, &taken->mfn);
+    if (*status)
+        return 0;
+    if (taken->mfn - pc->fast.base >= pc->fast.frames)
+        remember(heap, pc, hvmem__bank_of(heap, taken->mfn));
+    taken->at = &pc->fast.record[taken->mfn - pc->fast.base];
+    taken->record = hvmem__load_acquire(taken->at);
+    HVMEM__ASSERT(&heap->host, hvmem__rec_state(taken->record) == HVMEM_BLOCK_CACHED);
+    taken->flush_for = 0;
+    if (hvmem__immature(heap, taken->record)) {
+        if (noflush) { /* such came with the last refill */
+            hvmem__pcpu_put(heap, pc, pc->bank, taken->mfn, taken->record);
+            *status = HVMEM_E_NOMEM;
+            return 0;
+        }
+        taken->flush_for = hvmem__ageing_newest(heap, hvmem__ageing_of(pc, order));
+    } else if (hvmem__rec_owed(taken->record) & HVMEM__OWES_FLUSH) {
+        taken->record = flush_paid(taken->record);
+    }
     hvmem__claim_use(heap, domain, pc->bank->node, (hvmem_u64)1 << order, drawn);
-    *mfn = taken;
-    *record = &pc->fast.record[taken - pc->fast.base];
-    HVMEM__ASSERT(&heap->host, hvmem__rec_state(hvmem__load(*record)) == HVMEM_BLOCK_CACHED);
     return 1;
 }
 

@@ -29,8 +29,12 @@
  * the token or the bank that `fast` describes changes.
  *
  * Frames in a cache are CACHED: outside the free sets, counted as free, found again by draining.
- * Frames of other nodes and frames that owe something leave through `out`, a batch that is given
- * back to the arenas with one lock a section.
+ * What is freed and owes something goes to the queues of ageing.h; frames of other nodes leave
+ * through `out`, a batch that is given back to the arenas with one lock a section.
+ *
+ * ORDER OF REUSE: the magazine, what is mature in the queue, clean blocks of the same size or small
+ * remainders from the arenas, the oldest of a full queue (one flush), a larger clean block split, the
+ * oldest of the queue, and last what is not mature in the arenas.
  */
 #ifndef HVMEM_LIB_PCPU_H
 #define HVMEM_LIB_PCPU_H
@@ -40,13 +44,15 @@
 #include "bank.h"
 #include "claim.h"
 
-#define HVMEM__MAGS       2u      /* magazines: order 0, order 9 */
-#define HVMEM__MAG_ORDER1 9u      /* order of the second */
-#define HVMEM__MAG_SLOTS  64u     /* capacity, order 0 */
-#define HVMEM__MAG_SLOTS1 16u     /* capacity, order 9 */
-#define HVMEM__OUT_SLOTS  64u     /* outgoing batch */
-#define HVMEM__TOKENS     0x8000u /* tokens a heap has; 0 means none */
-#define HVMEM__NO_CPU     0xffffffffu
+#define HVMEM__MAGS          2u      /* magazines: order 0, order 9 */
+#define HVMEM__MAG_ORDER1    9u      /* order of the second */
+#define HVMEM__MAG_SLOTS     64u     /* capacity, order 0 */
+#define HVMEM__MAG_SLOTS1    16u     /* capacity, order 9 */
+#define HVMEM__OUT_SLOTS     64u     /* outgoing batch */
+#define HVMEM__AGEING_SLOTS  2048u   /* blocks that age, order 0: 8 MiB of 4 KiB frames */
+#define HVMEM__AGEING_SLOTS1 16u     /* order 9 */
+#define HVMEM__TOKENS        0x8000u /* tokens a heap has; 0 means none */
+#define HVMEM__NO_CPU        0xffffffffu
 
 /* One magazine. Changed inside the section only; `count` is read by anyone. */
 struct hvmem__mag {
@@ -57,12 +63,22 @@ struct hvmem__mag {
     hvmem_mfn *slot;
 };
 
+/* Blocks that owe something, in the order they were freed (ageing.h). */
+struct hvmem__ageing {
+    hvmem_u32 head;  /* counts on; its place is head modulo slots */
+    hvmem_u32 count; /* from the oldest on */
+    hvmem_u32 ripe;  /* of these, the oldest that are known to be mature */
+    hvmem_u32 slots; /* a power of two; 0: no caches */
+    hvmem_mfn *slot;
+};
+
 struct hvmem__pcpu {
     struct hvmem_cpu_cache fast; /* first: its address is the handle. Section and hot frame */
     struct hvmem__bank *bank; /* whose geometry `fast` holds; constant while it is live; section */
     hvmem_u32 token;          /* bias of what this CPU hands out; 0 = none; section */
     hvmem_u32 out_count;
     struct hvmem__mag mag[HVMEM__MAGS];
+    struct hvmem__ageing ageing[HVMEM__MAGS];
     struct hvmem_lock gate;
     struct hvmem__bank *met; /* bank this CPU took a block from past its cache; a hint, atomic */
     hvmem_u32 online;
@@ -175,14 +191,28 @@ HVMEM_INLINE struct hvmem__mag *hvmem__mag_of(struct hvmem__pcpu *pc, hvmem_u32 
     return order ? &pc->mag[1] : &pc->mag[0];
 }
 
+/* Queue of an order that is cacheable. */
+HVMEM_INLINE struct hvmem__ageing *hvmem__ageing_of(struct hvmem__pcpu *pc, hvmem_u32 order)
+{
+    return order ? &pc->ageing[1] : &pc->ageing[0];
+}
+
+/* What a CPU's cache handed out. */
+struct hvmem__taken {
+    hvmem_mfn mfn;
+    hvmem__record *at;    /* still says CACHED; the caller writes the new record */
+    hvmem__record record; /* what it said, without a flush that is paid already */
+    hvmem_u64 flush_for;  /* if it owes a flush: a stamp whose flush does for others too, or 0 */
+};
+
 /*
- * Take a block from this CPU's cache, refilling it if it is empty. Inside the section. Returns 0
- * if none is to be had on `node`; *status then tells E_NOMEM or E_CLAIM. The record still says
- * CACHED; the caller writes the new one.
+ * Take a block from this CPU's cache, refilling it if it is empty, in the order of reuse above.
+ * noflush: only one that owes no flush any more. Inside the section. Returns 0 if none is to be had;
+ * *status then tells E_NOMEM or E_CLAIM.
  */
-int hvmem__pcpu_take(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 order,
-                     struct hvmem_domain *domain, struct hvmem__drawn *drawn, hvmem_mfn *mfn,
-                     hvmem__record **record, hvmem_status *status);
+int hvmem__pcpu_take(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 order, int noflush,
+                     struct hvmem_domain *domain, struct hvmem__drawn *drawn,
+                     struct hvmem__taken *taken, hvmem_status *status);
 
 /* Put a block whose record says CACHED into this CPU's cache. Inside the section. */
 void hvmem__pcpu_put(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvmem__bank *b,

@@ -282,17 +282,6 @@ hvmem_status hvmem__settle_range(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u
     return status;
 }
 
-int hvmem__owes(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count, hvmem_u32 owed)
-{
-    hvmem_mfn end = mfn + count;
-    struct hvmem_block block;
-
-    for (; mfn < end; mfn = block.mfn + ((hvmem_u64)1 << block.order))
-        if (hvmem__block_at(heap, mfn, &block) || (block.owed & owed))
-            return 1;
-    return 0;
-}
-
 hvmem_u64 hvmem__owing(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count)
 {
     hvmem_mfn end = mfn + count;

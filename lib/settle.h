@@ -33,8 +33,7 @@ hvmem_u32 hvmem__payable(hvmem_u32 owed, hvmem_u32 deferred);
 hvmem_status hvmem__settle_range(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count,
                                  hvmem_u32 owed, int flushed, hvmem_mfn *at);
 
-/* Whether any block of the range owes one of these; frames of the range in blocks that owe. */
-int hvmem__owes(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count, hvmem_u32 owed);
+/* Frames of the range in blocks that owe something. */
 hvmem_u64 hvmem__owing(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count);
 
 /* Debts a request's flags leave on the block. */

@@ -3,6 +3,7 @@
 #include "take.h"
 
 #include "claim.h"
+#include "clock.h"
 #include "pcpu.h"
 #include "run.h"
 
@@ -10,6 +11,8 @@
 #define AVOID_ROUNDS 16u
 /* Steps of one refill section: a block split or a word of single frames each. */
 #define BATCH_STEPS 40u
+/* Largest remainder that single frames are taken from before a frame that ages: below 2 MiB. */
+#define SMALL_ORDER 8u
 
 static hvmem_u32 distance(const struct hvmem_heap *heap, hvmem_node a, hvmem_node b)
 {
@@ -244,13 +247,28 @@ static void explode(struct hvmem_heap *heap, struct hvmem__arena *arena, struct 
     }
 }
 
+/* What a supply allows, as a window into *allowed; NULL: anything. Arena lock held. */
+static struct hvmem__window *limit_to(const struct hvmem__arena *arena, hvmem_u32 order,
+                                      enum hvmem__supply of, struct hvmem__window *allowed)
+{
+    if (of == HVMEM__SUPPLY_ANY || (of == HVMEM__SUPPLY_CLEAN && hvmem__likely(!arena->owing)))
+        return HVMEM_NULL;
+    memset(allowed, 0, sizeof *allowed);
+    allowed->hi = ~(hvmem_mfn)0;
+    allowed->avoid = HVMEM__OWES_FLUSH;
+    if (of == HVMEM__SUPPLY_SMALL)
+        allowed->largest = order ? order : SMALL_ORDER;
+    return allowed;
+}
+
 /*
  * Up to n blocks of `order` out of one arena, smallest blocks first; for single frames a larger
  * block is taken apart whole. Arena lock held; cut by work done.
  */
 static hvmem_u32 batch_locked(struct hvmem_heap *heap, struct hvmem__arena *arena, hvmem_u32 order,
-                              hvmem_mfn *blocks, hvmem_u32 n)
+                              enum hvmem__supply of, hvmem_mfn *blocks, hvmem_u32 n)
 {
+    struct hvmem__window allowed, *window = limit_to(arena, order, of, &allowed);
     hvmem_u32 got = 0, steps;
 
     for (steps = 0; got < n && steps < BATCH_STEPS; steps++) {
@@ -266,7 +284,7 @@ static hvmem_u32 batch_locked(struct hvmem_heap *heap, struct hvmem__arena *aren
             if (smallest < size)
                 size = smallest;
         }
-        if (!hvmem__arena_take(heap, arena, size, HVMEM_NULL, &mfn, &record))
+        if (!hvmem__arena_take(heap, arena, size, window, &mfn, &record))
             break;
         b = hvmem__arena_bank(heap, arena, b, mfn);
         hvmem__store(&b->table->clean, 0);
@@ -283,7 +301,8 @@ static hvmem_u32 batch_locked(struct hvmem_heap *heap, struct hvmem__arena *aren
 
 /* A batch out of one arena, within what claims leave. */
 static hvmem_status batch_from(struct hvmem_heap *heap, struct hvmem__arena *arena, hvmem_u32 order,
-                               hvmem_mfn *blocks, hvmem_u32 n, hvmem_u32 *got)
+                               enum hvmem__supply of, hvmem_mfn *blocks, hvmem_u32 n,
+                               hvmem_u32 *got)
 {
     hvmem_u64 state = hvmem__lock_arena(heap, arena);
     hvmem_status status = HVMEM_OK;
@@ -292,9 +311,10 @@ static hvmem_status batch_from(struct hvmem_heap *heap, struct hvmem__arena *are
     hvmem__claim_take(heap, arena, HVMEM_NULL, (hvmem_u64)n << order, &drawn);
     *got = 0;
     if (drawn.frames >> order) {
-        *got = batch_locked(heap, arena, order, blocks, (hvmem_u32)(drawn.frames >> order));
+        *got = batch_locked(heap, arena, order, of, blocks, (hvmem_u32)(drawn.frames >> order));
         if (!*got) {
-            hvmem__arena_exhausted(heap, arena, order);
+            if (!hvmem__arena_has(heap, arena, order))
+                hvmem__arena_exhausted(heap, arena, order);
             status = HVMEM_E_NOMEM;
         }
     } else {
@@ -306,7 +326,8 @@ static hvmem_status batch_from(struct hvmem_heap *heap, struct hvmem__arena *are
 }
 
 hvmem_status hvmem__take_batch(struct hvmem_heap *heap, hvmem_node node, hvmem_u32 order,
-                               hvmem_mfn *blocks, hvmem_u32 n, hvmem_u32 *got)
+                               enum hvmem__supply of, hvmem_mfn *blocks, hvmem_u32 n,
+                               hvmem_u32 *got)
 {
     hvmem_status status = HVMEM_E_NOMEM, one;
     hvmem_u64 left;
@@ -318,7 +339,7 @@ hvmem_status hvmem__take_batch(struct hvmem_heap *heap, hvmem_node node, hvmem_u
     while (left) {
         slot = next_slot(left, slot);
         left &= ~((hvmem_u64)1 << slot);
-        one = batch_from(heap, arena_at(heap, node, slot), order, blocks, n, got);
+        one = batch_from(heap, arena_at(heap, node, slot), order, of, blocks, n, got);
         if (!one)
             return HVMEM_OK;
         if (one == HVMEM_E_CLAIM)

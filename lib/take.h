@@ -36,12 +36,20 @@ hvmem_status hvmem__take(struct hvmem_heap *heap, struct hvmem__want *want, hvme
  */
 int hvmem__take_plain(struct hvmem_heap *heap, hvmem_u32 order, hvmem_mfn *mfn);
 
+/* What a batch may consist of. */
+enum hvmem__supply {
+    HVMEM__SUPPLY_SMALL, /* owing no flush, from blocks of that order or small remainders */
+    HVMEM__SUPPLY_CLEAN, /* owing no flush, larger blocks are split */
+    HVMEM__SUPPLY_ANY
+};
+
 /*
  * Take up to n blocks of `order` for a cache, state CACHED, as many as one lock section gives, from
  * `node`. *got is 0 only with a status.
  */
 hvmem_status hvmem__take_batch(struct hvmem_heap *heap, hvmem_node node, hvmem_u32 order,
-                               hvmem_mfn *blocks, hvmem_u32 n, hvmem_u32 *got);
+                               enum hvmem__supply of, hvmem_mfn *blocks, hvmem_u32 n,
+                               hvmem_u32 *got);
 
 /*
  * Give a block that is outside the free sets back: its head bit is cleared, claims are accounted.

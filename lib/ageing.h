@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * ageing.h: the queues in which cached blocks that owe something wait, one for each order that goes
+ * through caches, beside the magazines of those that owe nothing.
+ *
+ * A block that owes a flush enters at the young end and is handed out at the old one. It is mature
+ * once every CPU that could reach it has flushed since its stamp (clock.h); then its flush is paid.
+ * Blocks that owe other things only are mature at once. Without the queue the frame freed last would
+ * be allocated next, and each allocation would cost a flush; with it one flush makes a whole queue
+ * mature.
+ *
+ * BOUND. A queue takes 8 MiB of single frames, or 16 blocks of order 9, on each CPU. Until it is full
+ * an allocation rather splits clean memory than flushes, so that a flush pays for a whole rotation;
+ * when it is full the oldest is flushed for, and no clean memory is broken up for a hot pair any
+ * more.
+ *
+ * All of it belongs to the section of its CPU (pcpu.h); `count` is read by anyone. The blocks are
+ * CACHED and their records hold what they owe: nothing of a debt is kept here.
+ */
+#ifndef HVMEM_LIB_AGEING_H
+#define HVMEM_LIB_AGEING_H
+
+#include "pcpu.h"
+
+/* Bytes of the queues of one CPU, and their places in that memory. */
+hvmem_size hvmem__ageing_bytes(hvmem_u32 config_flags);
+void hvmem__ageing_init(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_mfn *slots);
+
+/* Put a block that owes something in; from a full queue the oldest go to their arenas. */
+void hvmem__ageing_put(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 order,
+                       hvmem_mfn mfn);
+
+/* The oldest block; the queue is not empty. */
+hvmem_mfn hvmem__ageing_take(struct hvmem__ageing *queue);
+
+/* Whether the oldest block is mature. Asks for the times of all CPUs only if it seems not to be. */
+int hvmem__ageing_ripe(struct hvmem_heap *heap, struct hvmem__ageing *queue);
+
+/* The time at which the youngest blocks were stamped; 0 if none of them owes a flush. */
+hvmem_u64 hvmem__ageing_newest(struct hvmem_heap *heap, const struct hvmem__ageing *queue);
+
+/* Give up to `count` of the oldest blocks back to their arenas. */
+void hvmem__ageing_shed(struct hvmem_heap *heap, struct hvmem__ageing *queue, hvmem_u32 count);
+
+#endif
