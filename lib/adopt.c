@@ -4,8 +4,8 @@
 #include "claim.h"
 #include "clock.h"
 #include "domain.h"
+#include "drain.h"
 #include "free.h"
-#include "pcpu.h"
 #include "take.h"
 
 /* Blocks checked or taken over in one step. */

@@ -4,6 +4,7 @@
 
 #include "arena.h"
 #include "clock.h"
+#include "drain.h"
 
 /* Blocks a full queue gives up at a time. */
 #define SHED0 32u

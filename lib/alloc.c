@@ -3,6 +3,7 @@
 #include "claim.h"
 #include "clock.h"
 #include "domain.h"
+#include "drain.h"
 #include "flush.h"
 #include "free.h"
 #include "pcpu.h"

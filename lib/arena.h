@@ -76,6 +76,14 @@ struct hvmem__bank *hvmem__arena_take_plain(struct hvmem_heap *heap, struct hvme
 /* The block of this record may still be reached by a CPU, as far as is known without asking. */
 int hvmem__immature(const struct hvmem_heap *heap, hvmem__record record);
 
+/*
+ * The free block that hvmem__arena_take() would take, left where it is: its bank, or NULL; its head and
+ * order *k; the block of `order` inside it. Arena lock held.
+ */
+struct hvmem__bank *hvmem__arena_search(struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                                        struct hvmem__window *window, hvmem_u32 order, hvmem_u32 *k,
+                                        hvmem_mfn *head, hvmem_mfn *at);
+
 /* Order of the arena's smallest free block; above max_order if there is none. */
 hvmem_u32 hvmem__arena_smallest(struct hvmem_heap *heap, const struct hvmem__arena *arena);
 

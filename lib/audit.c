@@ -2,8 +2,8 @@
 /* audit.c: hvmem_audit(): a walk over every block that trusts nothing. */
 #include "audit.h"
 
+#include "drain.h"
 #include "free.h"
-#include "pcpu.h"
 
 /* ---- one block ------------------------------------------------------------------------------ */
 

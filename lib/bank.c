@@ -4,6 +4,7 @@
 
 #include "arena.h"
 #include "claim.h"
+#include "drain.h"
 #include "free.h"
 #include "pcpu.h"
 #include "run.h"

@@ -4,7 +4,7 @@
 
 #include "arena.h"
 #include "domain.h"
-#include "pcpu.h"
+#include "drain.h"
 
 static hvmem_u64 lock_claims(struct hvmem_heap *heap)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* drain.c: blocks out of the per-CPU caches, back to their arenas; and what is true of all caches. */
-#include "pcpu.h"
+#include "drain.h"
 
 #include "ageing.h"
 #include "arena.h"

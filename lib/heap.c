@@ -5,6 +5,7 @@
 #include "ageing.h"
 #include "bank.h"
 #include "clock.h"
+#include "drain.h"
 #include "flush.h"
 #include "offline.h"
 #include "pcpu.h"

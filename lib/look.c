@@ -2,8 +2,8 @@
 /* look.c: looking at a heap without changing it: look-up, walk, counts, watermarks. */
 #include "arena.h"
 #include "claim.h"
+#include "drain.h"
 #include "free.h"
-#include "pcpu.h"
 
 #define SNAPSHOT_TRIES 64u
 

@@ -6,6 +6,7 @@
 #include "arena.h"
 #include "claim.h"
 #include "clock.h"
+#include "drain.h"
 #include "take.h"
 #include "testpoint.h"
 

@@ -4,6 +4,7 @@
 
 #include "claim.h"
 #include "domain.h"
+#include "drain.h"
 #include "free.h"
 #include "pcpu.h"
 #include "testpoint.h"

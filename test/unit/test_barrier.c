@@ -6,6 +6,7 @@
  * store buffer, which the tests play by hand.
  */
 #include "expect.h"
+#include "drain.h"
 #include "pcpu.h"
 #include "stress.h"
 

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* search.c: which free block of an arena a request gets: by order, window, colour and debts. */
+#include "arena.h"
+
+#include "clock.h"
+
+/* Blocks of one order looked at for one that need not wait for a flush. */
+#define PREFER_STEPS 8u
+
+/* The smallest frame >= start whose bits under mask equal want; may wrap below start at the top. */
+static hvmem_mfn next_coloured(hvmem_mfn start, hvmem_u64 mask, hvmem_u64 want)
+{
+    hvmem_u64 differ = (start ^ want) & mask;
+    hvmem_u32 d, e;
+
+    if (!differ)
+        return start;
+    d = hvmem__highest(differ);
+    if (want >> d & 1) /* raise bit d; what is below it restarts at its smallest */
+        return (start >> d << d & ~mask) | want;
+    /* Bit d must fall: carry into the lowest bit above it that is 0 and not a colour bit. */
+    e = hvmem__lowest(~((start | mask) >> d)) + d;
+    return (((start >> e | 1) << e) & ~mask) | want;
+}
+
+/* First frame of an `order` block in the free block [head, head + 2^k) that the window allows. */
+static int fits(const struct hvmem__window *w, hvmem_mfn head, hvmem_u32 k, hvmem_u32 order,
+                hvmem_mfn *at)
+{
+    hvmem_u64 size = (hvmem_u64)1 << order;
+    hvmem_mfn start = head < w->lo ? hvmem__round_up(w->lo, size) : head;
+    hvmem_mfn end = head + ((hvmem_u64)1 << k);
+
+    if (end > w->hi)
+        end = w->hi;
+    if (w->colour_mask)
+        start =
+            next_coloured(start, w->colour_mask << w->colour_shift, w->colour << w->colour_shift);
+    if (start < head || start >= end || end - start < size)
+        return 0;
+    *at = start;
+    return 1;
+}
+
+int hvmem__immature(const struct hvmem_heap *heap, hvmem__record record)
+{
+    return (hvmem__rec_owed(record) & HVMEM__OWES_FLUSH) &&
+           !hvmem__clock_mature(heap, hvmem__stamp_time(heap, record));
+}
+
+/* Whether the window forbids a block for what it owes. */
+static int avoided(const struct hvmem_heap *heap, const struct hvmem__window *w,
+                   hvmem__record record)
+{
+    return (hvmem__rec_owed(record) & w->avoid & ~HVMEM__OWES_FLUSH) ||
+           ((w->avoid & HVMEM__OWES_FLUSH) && hvmem__immature(heap, record));
+}
+
+/* A block of set k that owes no flush any more, if one of the first few does, else the first. */
+static hvmem_mfn first_of_set(const struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                              const struct hvmem__bank *b, hvmem_u32 k)
+{
+    hvmem_u64 index = hvmem__bits_first(&b->free[k]);
+    hvmem_mfn first = hvmem__block_mfn(b, index, k), head = first;
+    hvmem_u32 steps;
+
+    if (hvmem__likely(!arena->owing))
+        return first;
+    for (steps = 0; steps < PREFER_STEPS; steps++) {
+        if (!hvmem__immature(heap, hvmem__load_acquire(hvmem__record_at(b, head))))
+            return head;
+        index = hvmem__bits_next(&b->free[k], index + 1);
+        if (index == HVMEM__BITS_NONE)
+            break;
+        head = hvmem__block_mfn(b, index, k);
+    }
+    return first;
+}
+
+/*
+ * The first block of set k of bank b in which the window allows an `order` block, and where.
+ * Looks at HVMEM__SEARCH_STEPS blocks at most and says where it was cut.
+ */
+static int search_set(const struct hvmem_heap *heap, const struct hvmem__bank *b,
+                      struct hvmem__window *w, hvmem_u32 k, hvmem_u32 order, hvmem_mfn *head,
+                      hvmem_mfn *at)
+{
+    hvmem_u64 index = w->lo > b->base ? hvmem__block_index(b, w->lo, k) : 0;
+    hvmem_u32 steps;
+
+    for (steps = 0; steps < HVMEM__SEARCH_STEPS; steps++, index++) {
+        index = hvmem__bits_next(&b->free[k], index);
+        if (index == HVMEM__BITS_NONE)
+            return 0;
+        *head = hvmem__block_mfn(b, index, k);
+        if (*head >= w->hi)
+            return 0;
+        if (fits(w, *head, k, order, at) &&
+            !avoided(heap, w, hvmem__load_acquire(hvmem__record_at(b, *head))))
+            return 1;
+    }
+    if (*head + 1 < w->cut)
+        w->cut = *head + 1;
+    return 0;
+}
+
+struct hvmem__bank *hvmem__arena_search(struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                                        struct hvmem__window *w, hvmem_u32 order, hvmem_u32 *k,
+                                        hvmem_mfn *head, hvmem_mfn *at)
+{
+    struct hvmem__bank *best = HVMEM_NULL;
+    hvmem_u32 best_k = heap->max_order + 1, number;
+
+    for (number = arena->first_bank; number != HVMEM__NO_BANK; number = heap->bank[number].next) {
+        struct hvmem__bank *b = &heap->bank[number];
+        hvmem_u32 left = b->orders >> order << order;
+
+        /* A block of the last order may reach past the bank's end into the window. */
+        if (w && (b->base >= w->hi ||
+                  hvmem__round_up(b->base + b->frames, (hvmem_u64)1 << heap->max_order) <= w->lo))
+            continue;
+        for (; left; left &= left - 1) {
+            hvmem_u32 o = hvmem__lowest(left);
+            hvmem_mfn h, a;
+
+            if (o >= best_k || (w && w->largest && o > w->largest))
+                break;
+            if (!w) {
+                h = a = first_of_set(heap, arena, b, o);
+            } else if (!search_set(heap, b, w, o, order, &h, &a)) {
+                continue;
+            }
+            best = b;
+            best_k = o;
+            *head = h;
+            *at = a;
+            break;
+        }
+    }
+    *k = best_k;
+    return best;
+}
