@@ -23,7 +23,7 @@ static int take_deferred(void)
     int good = move_take(moves.building, HVMEM_REQ_DEFER_TLB);
 
     move_write();
-    CHECK(move_stale(move_all_cpus()) >= MOVE_FRAMES * moves.cpus * 9 / 10);
+    CHECK(move_stale(move_all_cpus()) >= MOVE_FRAMES * moves.cpus / 2);
     for (unsigned i = 0; i < MOVE_FRAMES; i++)
         good &= hvmem_settle(moves.heap, moves.frame[i], 1, HVMEM_OWES_TLB) == HVMEM_OK;
     return good;

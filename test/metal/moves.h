@@ -31,7 +31,14 @@ struct moves {
     uint64_t asked;    /* atomic: CPUs that made one */
     uint32_t what;     /* atomic: bit for each HVMEM_FLUSH_* asked of them */
     uint32_t word;     /* what the new owner wrote last */
+    uint32_t round;
     unsigned cpus;
+
+    /* Set before move_start; else the frames are pages of the window in a heap of nothing else. */
+    uint64_t pool;     /* frames of the heap, a power of two */
+    void (*map)(void); /* A gets translations of its frames */
+    /* 1: this CPU reads the word at A's i-th page; 0: it cannot. */
+    int (*reads)(unsigned i, uint64_t *value);
 };
 
 extern struct moves moves;

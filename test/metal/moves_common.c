@@ -28,16 +28,21 @@ static hvmem_status spy_flush(struct hvmem_backend *be, const struct hvmem_tlb_f
 
 /* ---- A's pages ---- */
 
-/* Two pages between them: no page of the test shares a TLB set of a small emulated TLB with the next. */
+/* Elsewhere in each round: small emulated TLBs have few sets, and code and stacks use some of them. */
 uintptr_t move_page(unsigned i)
 {
-    return metal_window() + 0x155000 + i * 0x3000ul;
+    return metal_window() + 0x155000 + (moves.round % 64 + i * 3ul) * METAL_PAGE_BYTES;
 }
 
-static void map(void)
+static void window_map(void)
 {
     for (unsigned i = 0; i < MOVE_FRAMES; i++)
         metal_map(move_page(i), moves.frame[i] << METAL_PAGE_SHIFT, METAL_4K, METAL_P | METAL_W);
+}
+
+static int window_reads(unsigned i, uint64_t *value)
+{
+    return metal_probe_read(move_page(i), value, NULL) == 0;
 }
 
 void move_unmap(void)
@@ -68,7 +73,7 @@ static void look(void *arg)
         uint64_t value;
 
         __atomic_fetch_add(&looks, 1, __ATOMIC_RELAXED);
-        if (metal_probe_read(move_page(i), &value, NULL) != 0)
+        if (!moves.reads(i, &value))
             continue;
         __atomic_fetch_add(&stale, 1, __ATOMIC_RELAXED);
         if ((value & 0xFFFFFFFF) != (moves.word & 0xFFFFFFFF) || value >> 32 >= MOVE_FRAMES)
@@ -109,12 +114,17 @@ int move_free(void)
 
 int move_take(struct hvmem_domain *domain, uint32_t flags)
 {
-    const struct hvmem_request request = {
+    struct hvmem_request request = {
         .size = sizeof request, .flags = flags, .node = HVMEM_NODE_ANY, .domain = domain};
     int good = 1;
 
-    for (unsigned i = 0; i < MOVE_FRAMES; i++)
+    for (unsigned i = 0; i < MOVE_FRAMES; i++) {
+        if (moves.pool > MOVE_FRAMES && moves.frame[i] != 0) { /* these and no others */
+            request.lo = moves.frame[i];
+            request.hi = moves.frame[i] + 1;
+        }
         good &= hvmem_alloc(moves.heap, &request, &moves.frame[i]) == HVMEM_OK;
+    }
     return good;
 }
 
@@ -123,9 +133,10 @@ int move_take(struct hvmem_domain *domain, uint32_t flags)
 /* The frames go back to A, every CPU loads A's translations and no other. */
 static void begin(void)
 {
+    moves.round++;
     __atomic_store_n(&moves.executes, 1, __ATOMIC_RELAXED);
     CHECK(move_take(moves.a, 0));
-    map();
+    moves.map();
     CHECK_EQUAL(metal_call_cpus(move_all_cpus(), forget, NULL), METAL_OK);
     move_write();
     CHECK_EQUAL(move_stale(move_all_cpus()), MOVE_FRAMES * moves.cpus);
@@ -180,8 +191,8 @@ void move_run(const struct path *p)
                  subject_level(), p->name, (unsigned long long)without.stale,
                  (unsigned long long)without.looks, (unsigned long long)with.stale,
                  (unsigned long long)with.looks);
-    /* Emulated TLBs are small: a page may share its place with one that every round uses. */
-    CHECK(without.looks > 0 && without.stale >= without.looks - without.looks / 10);
+    /* Not all: an entry may be driven out by what the round itself uses. */
+    CHECK(without.looks > 0 && without.stale >= without.looks / 2);
     CHECK_EQUAL(with.stale, 0);
 }
 
@@ -189,7 +200,8 @@ void move_run(const struct path *p)
 
 static int heap_make(void)
 {
-    struct hvmem_bank bank = {.size = sizeof bank, .frames = MOVE_FRAMES};
+    const uint64_t bytes_of_pool = moves.pool * METAL_PAGE_BYTES;
+    struct hvmem_bank bank = {.size = sizeof bank, .frames = moves.pool};
     struct hvmem_config config;
     hvmem_size bytes = 0;
     void *memory;
@@ -211,9 +223,10 @@ static int heap_make(void)
     if (memory == NULL ||
         !CHECK_EQUAL(hvmem_heap_init(memory, bytes, &config, &moves.heap), HVMEM_OK))
         return 0;
-    bank.base =
-        metal_maddr(metal_pages(MOVE_FRAMES * METAL_PAGE_BYTES, MOVE_FRAMES * METAL_PAGE_BYTES)) >>
-        METAL_PAGE_SHIFT;
+    memory = metal_pages(bytes_of_pool, bytes_of_pool);
+    if (memory == NULL)
+        return 0;
+    bank.base = metal_maddr(memory) >> METAL_PAGE_SHIFT;
     if (!CHECK_EQUAL(hvmem_bank_size(moves.heap, &bank, &bytes), HVMEM_OK))
         return 0;
     memory = metal_pages(bytes, METAL_PAGE_BYTES);
@@ -239,6 +252,11 @@ int move_start(void)
     if (moves.cpus < 2) {
         metal_printf("needs two CPUs\n");
         return 0;
+    }
+    if (moves.pool == 0) {
+        moves.pool = MOVE_FRAMES;
+        moves.map = window_map;
+        moves.reads = window_reads;
     }
     moves.backend = *subject_backend();
     moves.backend_ops = *moves.backend.ops;
