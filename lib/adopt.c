@@ -188,6 +188,19 @@ static hvmem_status check_step(struct hvmem_heap *heap, struct hvmem__bank *b, h
     return status ? status : HVMEM_AGAIN;
 }
 
+/* What an adopted block of a domain has to settle. */
+static void adopt_debts(const struct hvmem_heap *heap, struct hvmem_domain *domain, hvmem__record r,
+                        hvmem_mfn mfn)
+{
+    struct hvmem__tally tally = {0, 0, 0};
+
+    hvmem__tally_add(heap, &tally, r);
+    if (tally.flush)
+        tally.newest = ~(hvmem_u64)0; /* of another clock */
+    hvmem__domain_hold(domain, mfn, (hvmem_u64)1 << hvmem__rec_order(r), &tally);
+    domain->untouched += hvmem__rec_untouched(r) ? (hvmem_u64)1 << hvmem__rec_order(r) : 0;
+}
+
 /* Count one block into its bank, arena and domain. */
 static hvmem_status count_block(struct hvmem_heap *heap, struct hvmem__bank *b,
                                 const struct hvmem_block *block)
@@ -199,7 +212,7 @@ static hvmem_status count_block(struct hvmem_heap *heap, struct hvmem__bank *b,
         return HVMEM_E_DOMAIN;
     if (domain) {
         domain->pages += frames;
-        domain->deferred += block->owed ? frames : 0;
+        adopt_debts(heap, domain, hvmem__load(hvmem__record_at(b, block->mfn)), block->mfn);
     }
     switch (block->state) {
     case HVMEM_BLOCK_FREE:
@@ -265,9 +278,9 @@ static hvmem_status count_owners(struct hvmem_heap *heap, struct hvmem__bank *b,
             return HVMEM_E_DOMAIN;
         if (domain) {
             domain->pages += (hvmem_u64)1 << hvmem__rec_order(r);
-            domain->deferred += hvmem__rec_owed(r) ? (hvmem_u64)1 << hvmem__rec_order(r) : 0;
+            adopt_debts(heap, domain, r, b->base + offset);
         }
-        if (hvmem__rec_bias(r) != HVMEM__BIAS_MIXED)
+        if (hvmem__rec_bias(r) != HVMEM__BIAS_MIXED && !hvmem__rec_untouched(r))
             hvmem__store(&b->record[offset], hvmem__rec_with_bias(r, 0));
         *at = b->base + offset + 1;
     }
@@ -281,7 +294,7 @@ static void repair(struct hvmem__bank *b, struct hvmem_block *block, hvmem_mfn m
 
     if (block->state == HVMEM_BLOCK_FREE)
         return;
-    if (hvmem__rec_bias(r) != HVMEM__BIAS_MIXED)
+    if (hvmem__rec_bias(r) != HVMEM__BIAS_MIXED && !hvmem__rec_untouched(r))
         r = hvmem__rec_with_bias(r, 0);
     if (block->state == HVMEM_BLOCK_CACHED || block->state == HVMEM_BLOCK_GATHERED) {
         r = hvmem__rec_with_dirt(r, HVMEM__DIRT_DIRTY);

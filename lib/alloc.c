@@ -23,6 +23,7 @@ struct ask {
     hvmem_u32 owner;
     int cacheable;
     int noflush; /* the frames must owe no flush when they are taken */
+    int holds;   /* the caller pays what is deferred, whatever the domain's state */
 };
 
 /* ---- where ---------------------------------------------------------------------------------- */
@@ -213,6 +214,7 @@ struct got {
     hvmem_u64 flush_for; /* as in struct ask */
     hvmem_u32 owed;
     hvmem_node drawn_on;
+    int counted;               /* as a call of its domain */
     struct hvmem__drawn drawn; /* claims used, on node drawn_on */
 };
 
@@ -259,59 +261,75 @@ static hvmem_status settle(struct hvmem_heap *heap, const struct ask *ask, const
 }
 
 /*
- * Take frames and charge them. Debts of a domain's frames are counted as deferred until they are
- * paid (domain.h); a request that defers counts all its frames beforehand, so that start sees it.
+ * Take frames and charge them. Debts of a domain's frames are counted until they are paid (domain.h).
+ * On success the call stays entered, until leave().
  */
 static hvmem_status take_charged(struct hvmem_heap *heap, struct ask *ask, struct got *got)
 {
     struct hvmem_domain *domain = ask->req->domain;
-    hvmem_u64 counted = ask->req->flags & HVMEM_REQ_DEFER_ALL ? ask->frames : 0;
     hvmem_status status = hvmem__domain_charge(domain, ask->frames);
 
     if (status)
         return status;
-    if (counted)
-        status = hvmem__domain_may_defer(domain, counted);
-    if (status) {
-        hvmem__domain_uncharge(domain, ask->frames);
-        return status;
-    }
-    got->owed = 0;
-    status = take_drained(heap, ask, &got->mfn, &got->owed);
-    got->flush_for = ask->flush_for;
-    got->drawn = ask->want.drawn;
-    got->drawn_on = ask->want.drawn_on;
-    if (domain && (counted || (!status && got->owed))) {
-        hvmem_u64 owing = status || !got->owed ? 0 : hvmem__owing(heap, got->mfn, ask->frames);
+    status = hvmem__domain_enter(domain, &got->counted);
+    if (!status && ask->req->flags & HVMEM_REQ_DEFER_ALL && !got->counted && !ask->holds)
+        status = HVMEM_E_PHASE;
+    if (!status) {
+        got->owed = 0;
+        status = take_drained(heap, ask, &got->mfn, &got->owed);
+        got->flush_for = ask->flush_for;
+        got->drawn = ask->want.drawn;
+        got->drawn_on = ask->want.drawn_on;
+        if (!status && domain && got->owed) {
+            struct hvmem__tally tally = hvmem__owing(heap, got->mfn, ask->frames);
 
-        if (owing > counted)
-            hvmem__domain_hold(domain, owing - counted);
-        else
-            hvmem__domain_settled(domain, counted - owing);
+            hvmem__domain_hold(domain, got->mfn, ask->frames, &tally);
+        }
+        if (status && got->counted)
+            hvmem__domain_leave(domain);
     }
     if (status)
         hvmem__domain_uncharge(domain, ask->frames);
     return status;
 }
 
+/* The call is over: frames, if any, are the caller's, with what was deferred. */
+static void leave(const struct ask *ask, const struct got *got)
+{
+    if (got->counted)
+        hvmem__domain_leave(ask->req->domain);
+}
+
 /* ---- public --------------------------------------------------------------------------------- */
+
+hvmem_status hvmem__alloc(struct hvmem_heap *heap, const struct hvmem_request *request, int holds,
+                          hvmem_mfn *mfn)
+{
+    hvmem_status status = hvmem__request_check(heap, request);
+    struct got got;
+    struct ask ask;
+
+    if (status)
+        return status;
+    prepare(heap, request, &ask);
+    ask.holds = holds;
+    status = take_charged(heap, &ask, &got);
+    if (!status) {
+        if (got.owed)
+            status = settle(heap, &ask, &got, 0);
+        leave(&ask, &got);
+    }
+    if (!status)
+        *mfn = got.mfn;
+    hvmem__watch(heap);
+    return status;
+}
 
 hvmem_status hvmem_alloc(struct hvmem_heap *heap, const struct hvmem_request *request,
                          hvmem_mfn *mfn)
 {
-    hvmem_status status = heap && mfn ? hvmem__request_check(heap, request) : HVMEM_E_ARG;
-    struct got got;
-    struct ask ask;
+    hvmem_status status = heap && mfn ? hvmem__alloc(heap, request, 0, mfn) : HVMEM_E_ARG;
 
-    if (!status) {
-        prepare(heap, request, &ask);
-        status = take_charged(heap, &ask, &got);
-        if (!status && got.owed)
-            status = settle(heap, &ask, &got, 0);
-        if (!status)
-            *mfn = got.mfn;
-        hvmem__watch(heap);
-    }
     return status ? hvmem__refuse(heap, status, 0, request ? request->order : 0, 0) : HVMEM_OK;
 }
 
@@ -438,6 +456,7 @@ static hvmem_status alloc_group(struct hvmem_heap *heap, const struct hvmem_requ
             undo(heap, &ask, &each[i]);
         else if (each[i].owed)
             stop = settle(heap, &ask, &each[i], 1);
+        leave(&ask, &each[i]);
         if (!stop)
             frames[(*got)++] = each[i].mfn;
     }

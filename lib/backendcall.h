@@ -41,6 +41,16 @@ HVMEM_INLINE hvmem_status hvmem__backend_dcache(struct hvmem_backend *be, hvmem_
 #endif
 }
 
+HVMEM_INLINE hvmem_status hvmem__backend_icache(struct hvmem_backend *be, hvmem_uptr addr,
+                                                hvmem_size bytes)
+{
+#ifdef HVMEM_BACKEND_ICACHE
+    return HVMEM_BACKEND_ICACHE(be, addr, bytes);
+#else
+    return HVMEM__BACKEND_HAS(be, icache) ? be->ops->icache(be, addr, bytes) : HVMEM_E_UNSUPPORTED;
+#endif
+}
+
 HVMEM_INLINE hvmem_status hvmem__backend_icache_all(struct hvmem_backend *be, hvmem_u32 scope)
 {
     return HVMEM__BACKEND_HAS(be, icache_all) ? be->ops->icache_all(be, scope)

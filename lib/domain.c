@@ -3,7 +3,9 @@
 #include "domain.h"
 
 #include "claim.h"
+#include "clock.h"
 #include "settle.h"
+#include "testpoint.h"
 
 /* ---- charging ------------------------------------------------------------------------------- */
 
@@ -29,11 +31,6 @@ hvmem_status hvmem__domain_charge(struct hvmem_domain *domain, hvmem_u64 frames)
     return HVMEM_OK;
 }
 
-void hvmem__domain_hold(struct hvmem_domain *domain, hvmem_u64 frames)
-{
-    hvmem__count(domain->heap, &domain->deferred, frames);
-}
-
 /* Subtract from a count that holds at least that much. */
 static void subtract(struct hvmem_domain *domain, hvmem_u64 *count, hvmem_u64 frames)
 {
@@ -47,25 +44,203 @@ void hvmem__domain_uncharge(struct hvmem_domain *domain, hvmem_u64 frames)
         subtract(domain, &domain->pages, frames);
 }
 
-void hvmem__domain_settled(struct hvmem_domain *domain, hvmem_u64 frames)
+static void add_calls(struct hvmem_domain *domain, hvmem_u32 by)
 {
-    if (domain)
-        subtract(domain, &domain->deferred, frames);
+    if (domain->heap->host.smp)
+        __atomic_fetch_add(&domain->calls, by, __ATOMIC_SEQ_CST);
+    else
+        domain->calls += by;
 }
 
-hvmem_status hvmem__domain_may_defer(struct hvmem_domain *domain, hvmem_u64 frames)
+hvmem_status hvmem__domain_enter(struct hvmem_domain *domain, int *counted)
 {
-    if (!domain)
-        return HVMEM_E_PHASE;
-    /* Count first, then look at the state: start does it the other way round. */
-    if (domain->heap->host.smp)
-        __atomic_fetch_add(&domain->deferred, frames, __ATOMIC_SEQ_CST);
-    else
-        domain->deferred += frames;
-    if (__atomic_load_n(&domain->state, __ATOMIC_SEQ_CST) == HVMEM_DOMAIN_BUILDING)
+    hvmem_u32 state;
+
+    *counted = 0;
+    if (!domain || hvmem__load(&domain->state) == HVMEM_DOMAIN_RUNNING)
         return HVMEM_OK;
-    hvmem__domain_settled(domain, frames);
-    return HVMEM_E_PHASE;
+    /* Count first, then look at the state: start does it the other way round. */
+    add_calls(domain, 1);
+    (void)HVMEM_TEST_POINT("domain_enter");
+    state = __atomic_load_n(&domain->state, __ATOMIC_SEQ_CST);
+    if (state == HVMEM_DOMAIN_BUILDING) {
+        *counted = 1;
+        return HVMEM_OK;
+    }
+    hvmem__domain_leave(domain);
+    return state == HVMEM_DOMAIN_STARTING ? HVMEM_E_BUSY : HVMEM_OK;
+}
+
+void hvmem__domain_leave(struct hvmem_domain *domain)
+{
+    add_calls(domain, (hvmem_u32)-1);
+}
+
+/* ---- what is owed --------------------------------------------------------------------------- */
+
+static hvmem_u64 lock_domain(struct hvmem_domain *domain)
+{
+    return hvmem__lock(&domain->heap->host, &domain->lock, HVMEM__RANK_LEAF);
+}
+
+static void unlock_domain(struct hvmem_domain *domain, hvmem_u64 state)
+{
+    hvmem__unlock(&domain->heap->host, &domain->lock, HVMEM__RANK_LEAF, state);
+}
+
+void hvmem__tally_add(const struct hvmem_heap *heap, struct hvmem__tally *tally, hvmem__record r)
+{
+    hvmem_u64 frames = (hvmem_u64)1 << hvmem__rec_order(r), stamp;
+    hvmem_u32 debts = hvmem__rec_debts(r);
+
+    if (!debts)
+        return;
+    tally->frames += frames;
+    if (!(debts & HVMEM__OWES_FLUSH))
+        return;
+    tally->flush += frames;
+    stamp = hvmem__stamp_time(heap, r);
+    if (stamp > tally->newest)
+        tally->newest = stamp;
+}
+
+void hvmem__domain_hold(struct hvmem_domain *domain, hvmem_mfn mfn, hvmem_u64 count,
+                        const struct hvmem__tally *tally)
+{
+    hvmem_u64 state;
+
+    if (!domain || !tally->frames)
+        return;
+    hvmem__count(domain->heap, &domain->deferred, tally->frames);
+    hvmem__count(domain->heap, &domain->flush, tally->flush);
+    if (hvmem__load(&domain->state) != HVMEM_DOMAIN_BUILDING)
+        return; /* paid by the call that holds it */
+    state = lock_domain(domain);
+    if (tally->newest > domain->newest)
+        domain->newest = tally->newest;
+    hvmem__ranges_add(&domain->frames, mfn, mfn + count);
+    unlock_domain(domain, state);
+}
+
+void hvmem__domain_changed(struct hvmem_domain *domain, hvmem__record from, hvmem__record to)
+{
+    hvmem_u64 frames = (hvmem_u64)1 << hvmem__rec_order(from);
+    hvmem_u32 before = hvmem__rec_debts(from), after = hvmem__rec_debts(to);
+
+    if (!domain)
+        return;
+    if (before && !after)
+        subtract(domain, &domain->deferred, frames);
+    if (before & HVMEM__OWES_FLUSH && !(after & HVMEM__OWES_FLUSH))
+        subtract(domain, &domain->flush, frames);
+    if (hvmem__unlikely(hvmem__rec_untouched(from) != hvmem__rec_untouched(to))) {
+        if (hvmem__rec_untouched(from))
+            subtract(domain, &domain->untouched, frames);
+        else
+            hvmem__count(domain->heap, &domain->untouched, frames);
+    }
+}
+
+void hvmem__domain_split(struct hvmem_domain *domain, hvmem__record from, hvmem_u64 owing,
+                         hvmem_u64 untouched)
+{
+    hvmem_u64 frames = (hvmem_u64)1 << hvmem__rec_order(from);
+
+    /* Of a MIXED block that owes nothing but its scrub the clean parts owe nothing. */
+    if (domain && hvmem__rec_debts(from) && owing < frames)
+        subtract(domain, &domain->deferred, frames - owing);
+    if (domain && hvmem__rec_untouched(from) && untouched < frames)
+        subtract(domain, &domain->untouched, frames - untouched);
+}
+
+void hvmem__domain_owe(struct hvmem_domain *domain, hvmem_u32 owed)
+{
+    if ((hvmem__load(&domain->owes) & owed) == owed)
+        return;
+    if (domain->heap->host.smp)
+        __atomic_fetch_or(&domain->owes, owed, __ATOMIC_SEQ_CST);
+    else
+        domain->owes |= owed;
+}
+
+void hvmem__domain_dirty(struct hvmem_domain *domain, hvmem_gfn gfn, hvmem_u64 n)
+{
+    hvmem_u64 state = lock_domain(domain);
+
+    hvmem__ranges_add(&domain->dirty, gfn, gfn + n);
+    unlock_domain(domain, state);
+}
+
+/* ---- operations in steps ---------------------------------------------------------------------- */
+
+/* First word of a cursor, by kind. */
+#define CURSOR_DOMAIN 0x646e6f6376680000ull
+
+static hvmem_status open_locked(struct hvmem_domain *domain, hvmem_u32 kind,
+                                const struct hvmem_cursor *cursor, int *fresh)
+{
+    *fresh = !cursor->words[0];
+    if (*fresh) {
+        /* A teardown takes over from whatever was left open. */
+        if (domain->running || (domain->open != HVMEM__OPEN_NONE && kind != HVMEM__OPEN_TEARDOWN))
+            return HVMEM_E_BUSY;
+        return HVMEM_OK;
+    }
+    if (cursor->words[0] != CURSOR_DOMAIN + kind || cursor->words[1] != domain->id ||
+        domain->open != kind || cursor->words[2] != domain->serial || cursor->words[3])
+        return HVMEM_E_STALE;
+    return domain->running ? HVMEM_E_BUSY : HVMEM_OK;
+}
+
+hvmem_status hvmem__domain_open(struct hvmem_domain *domain, hvmem_u32 kind,
+                                struct hvmem_cursor *cursor, int *fresh)
+{
+    hvmem_u64 state = lock_domain(domain);
+    hvmem_status status = open_locked(domain, kind, cursor, fresh);
+
+    if (!status)
+        domain->running = 1;
+    if (!status && *fresh) {
+        if (domain->open == HVMEM__OPEN_NONE)
+            domain->open = kind;
+        if (domain->heap->host.smp)
+            domain->serial = __atomic_add_fetch(&domain->heap->operations, 1, __ATOMIC_RELAXED);
+        else
+            domain->serial = ++domain->heap->operations;
+    }
+    unlock_domain(domain, state);
+    return status;
+}
+
+hvmem_status hvmem__domain_retake(struct hvmem_domain *domain, hvmem_u32 kind)
+{
+    hvmem_u64 state = lock_domain(domain);
+    hvmem_status status = HVMEM_OK;
+
+    if (domain->open != kind)
+        status = HVMEM_E_PHASE;
+    else if (domain->running)
+        status = HVMEM_E_BUSY;
+    else
+        domain->running = 1;
+    unlock_domain(domain, state);
+    return status;
+}
+
+void hvmem__domain_close(struct hvmem_domain *domain, struct hvmem_cursor *cursor, int over)
+{
+    hvmem_u64 state = lock_domain(domain);
+
+    memset(cursor, 0, sizeof *cursor);
+    if (over) {
+        domain->open = HVMEM__OPEN_NONE;
+    } else {
+        cursor->words[0] = CURSOR_DOMAIN + domain->open;
+        cursor->words[1] = domain->id;
+        cursor->words[2] = domain->serial;
+    }
+    domain->running = 0;
+    unlock_domain(domain, state);
 }
 
 /* ---- public --------------------------------------------------------------------------------- */
@@ -98,6 +273,7 @@ hvmem_status hvmem_domain_create(struct hvmem_heap *heap, void *memory, hvmem_si
     hvmem_status status = heap && domain ? check_config(heap, memory, bytes, config) : HVMEM_E_ARG;
     struct hvmem_domain *d = memory;
     hvmem_u64 state;
+    hvmem_u32 i;
 
     if (status)
         return hvmem__refuse(heap, status, 0, HVMEM_ORDER_ANY, config ? config->id : 0);
@@ -112,33 +288,12 @@ hvmem_status hvmem_domain_create(struct hvmem_heap *heap, void *memory, hvmem_si
     d->state = HVMEM_DOMAIN_BUILDING;
     d->limit = config->limit;
     d->node_mask = config->node_mask;
+    for (i = 0; i < HVMEM__TOUCHES; i++)
+        d->touch[i].mfn = HVMEM__NO_MFN;
     hvmem__store_release(&heap->domain[d->id], d);
     hvmem__unlock_admin(heap, state);
     *domain = d;
     return HVMEM_OK;
-}
-
-hvmem_status hvmem_domain_start(struct hvmem_domain *domain)
-{
-    struct hvmem_heap *heap = domain ? domain->heap : HVMEM_NULL;
-    hvmem_u64 state;
-    hvmem_status status = HVMEM_OK;
-
-    if (!heap)
-        return HVMEM_E_ARG;
-    state = hvmem__lock_admin(heap);
-    if (domain->state != HVMEM_DOMAIN_BUILDING) {
-        status = HVMEM_E_PHASE;
-    } else {
-        /* The other side of hvmem__domain_may_defer(): publish the state, then look. */
-        __atomic_store_n(&domain->state, HVMEM_DOMAIN_RUNNING, __ATOMIC_SEQ_CST);
-        if (__atomic_load_n(&domain->deferred, __ATOMIC_SEQ_CST)) {
-            hvmem__store(&domain->state, HVMEM_DOMAIN_BUILDING);
-            status = HVMEM_E_OWED;
-        }
-    }
-    hvmem__unlock_admin(heap, state);
-    return status ? hvmem__refuse(heap, status, 0, HVMEM_ORDER_ANY, domain->id) : HVMEM_OK;
 }
 
 hvmem_status hvmem_domain_kill(struct hvmem_domain *domain)
@@ -167,12 +322,67 @@ hvmem_status hvmem_domain_destroy(struct hvmem_domain *domain)
     state = hvmem__lock_admin(heap);
     if (domain->state != HVMEM_DOMAIN_DYING)
         status = HVMEM_E_PHASE;
-    else if (hvmem__load(&domain->pages))
+    else if (hvmem__load(&domain->pages) || hvmem__load(&domain->running) ||
+             hvmem__load(&domain->calls))
         status = HVMEM_E_BUSY;
     else
         hvmem__store_release(&heap->domain[domain->id], (struct hvmem_domain *)HVMEM_NULL);
     hvmem__unlock_admin(heap, state);
     return status ? hvmem__refuse(heap, status, 0, HVMEM_ORDER_ANY, 0) : HVMEM_OK;
+}
+
+hvmem_status hvmem_domain_attach(struct hvmem_domain *domain, const struct hvmem_domain_ops *ops,
+                                 void *ctx, struct hvmem_space *space)
+{
+    struct hvmem_heap *heap = domain ? domain->heap : HVMEM_NULL;
+    hvmem_status status = HVMEM_OK;
+    hvmem_u64 state;
+
+    if (!heap)
+        return HVMEM_E_ARG;
+    if (!ops)
+        status = HVMEM_E_ARG;
+    else if (!ops->size)
+        status = HVMEM_E_VERSION;
+    if (!status) {
+        state = lock_domain(domain);
+        if (hvmem__load(&domain->state) != HVMEM_DOMAIN_BUILDING)
+            status = HVMEM_E_PHASE;
+        else if (domain->open != HVMEM__OPEN_NONE || domain->running)
+            status = HVMEM_E_BUSY;
+        if (!status) {
+            memset(&domain->ops, 0, sizeof domain->ops);
+            memcpy(&domain->ops, ops,
+                   ops->size < sizeof domain->ops ? ops->size : sizeof domain->ops);
+            domain->ctx = ctx;
+            domain->space = space;
+        }
+        unlock_domain(domain, state);
+    }
+    return status ? hvmem__refuse(heap, status, 0, HVMEM_ORDER_ANY, domain->id) : HVMEM_OK;
+}
+
+hvmem_status hvmem_domain_dirtied(struct hvmem_domain *domain, hvmem_gfn gfn, hvmem_u64 n)
+{
+    struct hvmem_heap *heap = domain ? domain->heap : HVMEM_NULL;
+    hvmem_status status = HVMEM_OK;
+    int counted = 0;
+
+    if (!heap)
+        return HVMEM_E_ARG;
+    if (!hvmem__gfn_range(gfn, n))
+        status = HVMEM_E_RANGE;
+    else if (!domain->ops.lookup)
+        status = HVMEM_E_UNSUPPORTED;
+    else if (hvmem__domain_enter(domain, &counted) || !counted)
+        status = HVMEM_E_PHASE;
+    if (!status) {
+        hvmem__domain_dirty(domain, gfn, n);
+        /* What was written may be code. */
+        hvmem__domain_owe(domain, HVMEM_OWES_DCACHE | HVMEM_OWES_ICACHE);
+        hvmem__domain_leave(domain);
+    }
+    return status ? hvmem__refuse(heap, status, gfn, HVMEM_ORDER_ANY, n) : HVMEM_OK;
 }
 
 hvmem_status hvmem_domain_limit(struct hvmem_domain *domain, hvmem_u64 frames)

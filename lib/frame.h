@@ -8,7 +8,8 @@
  *        16-31  owner: domain id, 0 = the host itself
  *        32-47  stamp: low bits of the flush clock when its last translation was removed
  *        48-63  bias: token of the CPU that may free the block without a locked instruction;
- *               0 = none; HVMEM__BIAS_MIXED = SCRUB is owed by a part of the block only
+ *               0 = none; HVMEM__BIAS_MIXED = SCRUB is owed by a part of the block only; and see
+ *               HVMEM__BIAS_UNTOUCHED
  *        32-63  in state GATHERED instead of both: link, the low bits of the next block's frame
  *               number (gathered.h)
  *
@@ -126,21 +127,56 @@ HVMEM_INLINE hvmem__record hvmem__rec_with_link(hvmem__record r, hvmem_u32 link)
 #define HVMEM__DIRT_DIRTY 1u
 #define HVMEM__DIRT_MIXED 2u
 
+/*
+ * Blocks of domains have no token in `bias`. Two of its values say there that the block is mapped
+ * untouched: its contents are paid for at first touch, part by part, and its dirt tells which parts.
+ */
+#define HVMEM__BIAS_UNTOUCHED       0xfffcu /* all of it */
+#define HVMEM__BIAS_UNTOUCHED_MIXED 0xfffdu /* MIXED as well */
+
+HVMEM_INLINE int hvmem__rec_untouched(hvmem__record r)
+{
+    return (hvmem__rec_bias(r) | 1u) == HVMEM__BIAS_UNTOUCHED_MIXED && hvmem__rec_owner(r);
+}
+
 HVMEM_INLINE hvmem_u32 hvmem__rec_dirt(hvmem__record r)
 {
     if (!(hvmem__rec_owed(r) & HVMEM_OWES_SCRUB))
         return HVMEM__DIRT_CLEAN;
-    return hvmem__rec_bias(r) == HVMEM__BIAS_MIXED ? HVMEM__DIRT_MIXED : HVMEM__DIRT_DIRTY;
+    return (hvmem__rec_bias(r) | 2u) == HVMEM__BIAS_MIXED ? HVMEM__DIRT_MIXED : HVMEM__DIRT_DIRTY;
 }
 
+/* An untouched block stays so, unless it becomes clean: then it owes no clean either. */
 HVMEM_INLINE hvmem__record hvmem__rec_with_dirt(hvmem__record r, hvmem_u32 dirt)
 {
     hvmem_u32 owed = hvmem__rec_owed(r) & ~HVMEM_OWES_SCRUB;
+    hvmem_u32 bias = dirt == HVMEM__DIRT_MIXED ? HVMEM__BIAS_MIXED : 0;
 
     if (dirt != HVMEM__DIRT_CLEAN)
         owed |= HVMEM_OWES_SCRUB;
-    r = hvmem__rec_with_bias(r, dirt == HVMEM__DIRT_MIXED ? HVMEM__BIAS_MIXED : 0);
-    return hvmem__rec_with_owed(r, owed);
+    if (hvmem__unlikely(hvmem__rec_untouched(r))) {
+        if (dirt == HVMEM__DIRT_CLEAN)
+            owed &= ~HVMEM_OWES_DCACHE;
+        else
+            bias = dirt == HVMEM__DIRT_MIXED ? HVMEM__BIAS_UNTOUCHED_MIXED : HVMEM__BIAS_UNTOUCHED;
+    }
+    return hvmem__rec_with_owed(hvmem__rec_with_bias(r, bias), owed);
+}
+
+/*
+ * What of an allocated block's debts waits for a settle. Not so: the contents of untouched blocks,
+ * which wait for their first touch, and the mark of a block that its owner has mapped elsewhere, which
+ * is FOREIGN without TLB (debts of earlier owners come with TLB) and becomes due when it is freed.
+ */
+HVMEM_INLINE hvmem_u32 hvmem__rec_debts(hvmem__record r)
+{
+    hvmem_u32 owed = hvmem__rec_owed(r);
+
+    if (hvmem__unlikely(hvmem__rec_untouched(r)))
+        owed &= ~(HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE);
+    if (hvmem__rec_owner(r) && !(owed & HVMEM_OWES_TLB))
+        owed &= ~HVMEM_OWES_FOREIGN;
+    return owed;
 }
 
 /* Record of a right half's first frame while its node is MIXED. */

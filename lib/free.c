@@ -60,6 +60,7 @@ hvmem_status hvmem__block_at(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvme
         hvmem__record r = hvmem__load(hvmem__record_at(hb, head));
 
         describe(hb, head, hvmem__rec_state(r), r, block);
+        block->owed |= hvmem__owed_as_whole(heap, r);
     } else if (hvmem__arena_find(heap, arena, b, mfn, &head, &order)) {
         hb = hvmem__arena_bank(heap, arena, b, head);
         describe(hb, head, HVMEM_BLOCK_FREE,
@@ -150,7 +151,12 @@ hvmem__record hvmem__in_transit(struct hvmem_heap *heap, hvmem__record from, hvm
     hvmem__record to = hvmem__rec_with_state(from, HVMEM_BLOCK_CACHED);
 
     if (hvmem__rec_owner(from) && !(owed & HVMEM__UNUSED))
-        owed |= heap->owed_on_free;
+        owed |= heap->owed_on_free & ~(owed & HVMEM__GONE ? HVMEM_OWES_TLB : 0u);
+    /* Mapped elsewhere: due from now on, and told apart from such a mark by TLB. */
+    if (hvmem__rec_owner(from) && (hvmem__rec_owed(from) & HVMEM__OWES_FLUSH) == HVMEM_OWES_FOREIGN)
+        owed |= HVMEM__OWES_FLUSH;
+    if (owed & HVMEM_OWES_FOREIGN)
+        owed |= HVMEM_OWES_TLB;
     owed &= HVMEM_OWES_ANY;
     if (owed & HVMEM_OWES_SCRUB)
         dirt = HVMEM__DIRT_DIRTY;
@@ -199,10 +205,15 @@ static hvmem_status free_to_arena(struct hvmem_heap *heap, struct hvmem__bank *b
 hvmem_status hvmem__free_block(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
                                hvmem__record from, hvmem_u32 owed)
 {
-    hvmem__record to = hvmem__in_transit(heap, from, owed);
     struct hvmem_domain *domain = hvmem__domain_of(heap, hvmem__rec_owner(from));
     hvmem_u64 frames = (hvmem_u64)1 << hvmem__rec_order(from);
+    hvmem__record to;
     hvmem_status status;
+
+    /* What the domain owes as a whole it owes for this block too. */
+    if (domain)
+        owed |= hvmem__load(&domain->owes);
+    to = hvmem__in_transit(heap, from, owed);
 
     if (hvmem__rec_state(from) == HVMEM_BLOCK_OFFLINING) {
         status = hvmem__seize(heap, b, mfn, from, to);
@@ -219,7 +230,7 @@ hvmem_status hvmem__free_block(struct hvmem_heap *heap, struct hvmem__bank *b, h
     if (status)
         return status;
     if (hvmem__rec_owed(from))
-        hvmem__domain_settled(domain, frames);
+        hvmem__domain_changed(domain, from, 0);
     hvmem__domain_uncharge(domain, frames);
     hvmem__watch(heap);
     return HVMEM_OK;

@@ -14,6 +14,8 @@
 
 /* Among the debts to add: add none, not even the owner's: nobody has used the frames. */
 #define HVMEM__UNUSED 0x100u
+/* Likewise: the owner's ids are gone, with their flush: no TLB debt for its sake, but for FOREIGN. */
+#define HVMEM__GONE 0x200u
 
 /* The block that holds mfn, as it is now. E_FOREIGN. No lock held. */
 hvmem_status hvmem__block_at(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvmem_block *block);

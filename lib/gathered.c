@@ -23,7 +23,9 @@ hvmem_status hvmem__gathered_take(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_
 
         if (status)
             return status;
-        owed = hvmem__rec_owed(from) | leaver->owed;
+        owed = hvmem__rec_owed(from) | hvmem__owed_as_whole(heap, from) | leaver->owed;
+        if (owed & HVMEM_OWES_FOREIGN)
+            owed |= HVMEM_OWES_TLB;
         if (hvmem__rec_owner(from))
             owed |= leaver->owed_by_owner;
         to = hvmem__rec_make(hvmem__rec_order(from), HVMEM_BLOCK_GATHERED, hvmem__rec_owner(from));
@@ -34,8 +36,7 @@ hvmem_status hvmem__gathered_take(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_
         if (status)
             return status;
         if (hvmem__rec_owed(from))
-            hvmem__domain_settled(hvmem__domain_of(heap, hvmem__rec_owner(from)),
-                                  (hvmem_u64)1 << hvmem__rec_order(from));
+            hvmem__domain_changed(hvmem__domain_of(heap, hvmem__rec_owner(from)), from, 0);
         *first = mfn;
         return HVMEM_OK;
     }
@@ -124,11 +125,12 @@ void hvmem__gathered_restore(struct hvmem_heap *heap, hvmem_mfn mfn)
     struct hvmem__bank *b;
     hvmem_u64 frames;
     hvmem__record from = gathered(heap, mfn, &b, &frames);
-    struct hvmem_domain *domain = hvmem__domain_of(heap, hvmem__rec_owner(from));
+    hvmem__record to = unlinked(heap, from, HVMEM_BLOCK_ALLOCATED);
+    struct hvmem__tally tally = {0, 0, 0};
 
-    if (hvmem__rec_owed(from) && domain)
-        hvmem__domain_hold(domain, frames);
-    change(heap, b, mfn, from, unlinked(heap, from, HVMEM_BLOCK_ALLOCATED));
+    hvmem__tally_add(heap, &tally, to);
+    hvmem__domain_hold(hvmem__domain_of(heap, hvmem__rec_owner(from)), mfn, frames, &tally);
+    change(heap, b, mfn, from, to);
     if (hvmem__unlikely(hvmem__offline_waits(heap)))
         hvmem__offline_restored(heap, b, mfn);
 }

@@ -122,6 +122,7 @@ struct hvmem_heap {
     hvmem_u64 claimed;       /* all outstanding claims; claim lock */
 
     struct hvmem__clock clock;
+    hvmem_u64 operations; /* serial of the operation in steps opened last; atomic */
     hvmem_u64 refused;    /* atomic */
     hvmem_u64 flushes;    /* atomic */
     hvmem_u64 flush_cpus; /* atomic */

@@ -4,6 +4,7 @@
 #include "claim.h"
 #include "drain.h"
 #include "free.h"
+#include "walk.h"
 
 #define SNAPSHOT_TRIES 64u
 
@@ -14,22 +15,6 @@ hvmem_status hvmem_lookup(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvmem_b
     return status ? hvmem__refuse(heap, status, mfn, HVMEM_ORDER_ANY, 0) : HVMEM_OK;
 }
 
-/* The first live bank that ends above mfn: where a walk goes on. 0 at the end. */
-static int next_bank(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_mfn *start)
-{
-    hvmem_mfn best = HVMEM__NO_MFN;
-    hvmem_u32 i;
-
-    for (i = 0; i < heap->max_banks; i++) {
-        const struct hvmem__bank *b = &heap->bank[i];
-
-        if (hvmem__load(&b->live) && b->base + b->frames > mfn && b->base < best)
-            best = b->base;
-    }
-    *start = best > mfn ? best : mfn;
-    return best != HVMEM__NO_MFN;
-}
-
 hvmem_status hvmem_walk(struct hvmem_heap *heap, hvmem_u64 *cursor, struct hvmem_block *block)
 {
     hvmem_mfn at;
@@ -38,7 +23,7 @@ hvmem_status hvmem_walk(struct hvmem_heap *heap, hvmem_u64 *cursor, struct hvmem
         return HVMEM_E_ARG;
     if (!cursor || !block)
         return hvmem__refuse(heap, HVMEM_E_ARG, 0, HVMEM_ORDER_ANY, 0);
-    while (next_bank(heap, *cursor, &at)) {
+    while (hvmem__bank_from(heap, *cursor, &at)) {
         hvmem_status status = hvmem__block_at(heap, at, block);
 
         if (!status) {

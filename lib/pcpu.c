@@ -23,7 +23,8 @@ hvmem_size hvmem__pcpu_tokens_bytes(void)
 
 /* What `given` holds while there is no token: the bias of no block. */
 #define NEVER ((hvmem__record)0xfffeu << 48)
-HVMEM_STATIC_ASSERT(HVMEM__TOKENS <= 0xfffeu && HVMEM__BIAS_MIXED != 0xfffeu, never_is_no_bias);
+HVMEM_STATIC_ASSERT(HVMEM__TOKENS <= HVMEM__BIAS_UNTOUCHED && HVMEM__BIAS_MIXED != 0xfffeu,
+                    never_is_no_bias);
 
 /* ---- tokens --------------------------------------------------------------------------------- */
 

@@ -11,4 +11,11 @@
  */
 hvmem_status hvmem__request_check(const struct hvmem_heap *heap, const struct hvmem_request *req);
 
+/*
+ * hvmem_alloc() without report. holds: the caller will pay what the request defers before anybody
+ * sees the frames, so that deferring is allowed in any state of the domain.
+ */
+hvmem_status hvmem__alloc(struct hvmem_heap *heap, const struct hvmem_request *request, int holds,
+                          hvmem_mfn *mfn);
+
 #endif

@@ -20,6 +20,8 @@
 struct parts {
     hvmem_mfn lo, hi;
     int give; /* 1: [lo, hi) goes back to the arena; 0: it is marked too, as blocks of its own */
+    hvmem_u64 owing;     /* out: frames of marked blocks with debts */
+    hvmem_u64 untouched; /* out: of marked blocks that are mapped untouched */
 };
 
 /*
@@ -27,7 +29,7 @@ struct parts {
  * 2 * max_order calls. Arena lock held.
  */
 static void part(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
-                 hvmem_mfn mfn, hvmem__record record, const struct parts *parts)
+                 hvmem_mfn mfn, hvmem__record record, struct parts *parts)
 {
     hvmem_u32 order = hvmem__rec_order(record);
     hvmem_mfn end = mfn + ((hvmem_u64)1 << order);
@@ -39,6 +41,10 @@ static void part(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvm
         hvmem__arena_give(heap, arena, b, mfn, record);
     } else if (inside || end <= parts->lo || mfn >= parts->hi) {
         hvmem__arena_mark(b, mfn, record);
+        if (hvmem__rec_debts(record))
+            parts->owing += (hvmem_u64)1 << order;
+        if (hvmem__rec_untouched(record))
+            parts->untouched += (hvmem_u64)1 << order;
     } else {
         hvmem__split_record(heap, arena, b, mfn, record, &left, &right);
         part(heap, arena, b, mfn, left, parts);
@@ -54,6 +60,7 @@ void hvmem__run_keep(struct hvmem_heap *heap, struct hvmem__arena *arena, struct
     tail.lo = mfn + count;
     tail.hi = mfn + ((hvmem_u64)1 << hvmem__rec_order(record));
     tail.give = 1;
+    tail.owing = tail.untouched = 0;
     part(heap, arena, b, mfn, record, &tail);
 }
 
@@ -315,11 +322,14 @@ static hvmem_status split_off(struct hvmem_heap *heap, struct hvmem__bank *b, hv
     parts.lo = lo;
     parts.hi = hi;
     parts.give = 0;
+    parts.owing = parts.untouched = 0;
     state = hvmem__lock_arena(heap, arena);
     hvmem__store(&b->table->clean, 0);
     hvmem__bits_clear(&b->head, head - b->base);
     part(heap, arena, b, head, hvmem__rec_with_dirt(from, hvmem__rec_dirt(from)), &parts);
     hvmem__unlock_arena(heap, arena, state);
+    hvmem__domain_split(hvmem__domain_of(heap, hvmem__rec_owner(from)), from, parts.owing,
+                        parts.untouched);
     return HVMEM_OK;
 }
 

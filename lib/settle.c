@@ -2,8 +2,8 @@
 /* settle.c: paying debts through the back-end and the host. */
 #include "settle.h"
 
-#include "arena.h"
 #include "backendcall.h"
+#include "cache.h"
 #include "clock.h"
 #include "domain.h"
 #include "flush.h"
@@ -11,22 +11,20 @@
 #include "pcpu.h"
 
 #define OWES_HOST (HVMEM_OWES_HOST0 | HVMEM_OWES_HOST1 | HVMEM_OWES_HOST2)
-/* Frames mapped at a time: 2 MiB of 4 KiB frames. */
-#define MAP_ORDER 9u
 
 static hvmem_u64 features(const struct hvmem_heap *heap)
 {
     return heap->backend ? heap->backend->caps.features : 0;
 }
 
-/* D-cache work is void where stage 2 forces write-back. */
-static hvmem_u32 void_debts(const struct hvmem_heap *heap)
+hvmem_u32 hvmem__void_debts(const struct hvmem_heap *heap)
 {
     hvmem_u32 none = 0;
 
     if (features(heap) & HVMEM_CAP_FWB)
         none |= HVMEM_OWES_DCACHE;
-    if (features(heap) & HVMEM_CAP_ICOHERENT)
+    if (features(heap) & HVMEM_CAP_ICOHERENT ||
+        (features(heap) & HVMEM_CAP_DIC && features(heap) & HVMEM_CAP_IDC))
         none |= HVMEM_OWES_ICACHE;
     return none;
 }
@@ -35,7 +33,7 @@ int hvmem__can_pay(const struct hvmem_heap *heap, hvmem_u32 owed)
 {
     hvmem_u64 caps = features(heap);
 
-    owed &= ~void_debts(heap);
+    owed &= ~hvmem__void_debts(heap);
     if (owed && !heap->backend)
         return 0;
     if ((owed & HVMEM__OWES_FLUSH) && heap->max_cpus > 1 && !(caps & HVMEM_CAP_BROADCAST) &&
@@ -46,83 +44,41 @@ int hvmem__can_pay(const struct hvmem_heap *heap, hvmem_u32 owed)
     return !(owed & OWES_HOST) || heap->host.ops.settle;
 }
 
-/* ---- contents ------------------------------------------------------------------------------- */
-
-/* Scrub and clean one mapped stretch. */
-static hvmem_status pay_mapped(struct hvmem_heap *heap, hvmem_uptr addr, hvmem_size bytes,
-                               hvmem_u32 owed)
+hvmem_status hvmem__pay_block(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
+                              hvmem__record record, hvmem_u32 due, hvmem_u64 *inside,
+                              struct hvmem__budget *budget)
 {
-    hvmem_status status = HVMEM_OK;
-
-    if (owed & HVMEM_OWES_SCRUB)
-        status = hvmem__backend_zero(heap->backend, addr, bytes);
-    if (!status && (owed & HVMEM_OWES_DCACHE))
-        status = hvmem__backend_dcache(heap->backend, HVMEM_DC_CLEAN_INVALIDATE, addr, bytes);
-    return status;
-}
-
-static hvmem_status pay_contents(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u32 order,
-                                 hvmem_u32 owed)
-{
-    hvmem_u32 step = order < MAP_ORDER ? order : MAP_ORDER;
-    hvmem_mfn end = mfn + ((hvmem_u64)1 << order);
-    hvmem_status status = HVMEM_OK;
-
-    if (!(owed & (HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE)))
-        return HVMEM_OK;
-    for (; mfn < end && !status; mfn += (hvmem_u64)1 << step) {
-        void *map = heap->host.ops.frame_map(heap->host.ctx, mfn, step);
-
-        if (!map)
-            return HVMEM_E_HOST;
-        status =
-            pay_mapped(heap, (hvmem_uptr)map, (hvmem_size)1 << (step + heap->page_shift), owed);
-        if (heap->host.ops.frame_unmap)
-            heap->host.ops.frame_unmap(heap->host.ctx, map, step);
-    }
-    return status ? HVMEM_E_HOST : HVMEM_OK;
-}
-
-/*
- * Contents of a block whose record the caller holds: of a MIXED block only the dirty parts are
- * scrubbed. Recursion depth <= max_order.
- */
-static hvmem_status pay_parts(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
-                              hvmem__record record, hvmem_u32 owed)
-{
-    hvmem_u32 dirt = hvmem__rec_dirt(record), order = hvmem__rec_order(record);
-    hvmem__record left, right;
     hvmem_status status;
 
-    if (dirt == HVMEM__DIRT_CLEAN)
-        owed &= ~HVMEM_OWES_SCRUB;
-    if (dirt != HVMEM__DIRT_MIXED || !(owed & HVMEM_OWES_SCRUB))
-        return pay_contents(heap, mfn, order, owed);
-    hvmem__split_record(heap, hvmem__arena_of(heap, b), b, mfn, record, &left, &right);
-    status = pay_parts(heap, b, mfn, left, owed);
-    return status ? status : pay_parts(heap, b, mfn + ((hvmem_u64)1 << (order - 1)), right, owed);
+    due &= ~hvmem__void_debts(heap);
+    if (!hvmem__can_pay(heap, due))
+        return HVMEM_E_UNSUPPORTED;
+    if (!*inside && due & OWES_HOST &&
+        heap->host.ops.settle(heap->host.ctx, mfn, hvmem__rec_order(record), due & OWES_HOST))
+        return HVMEM_E_HOST;
+    status = hvmem__pay_contents(heap, b, mfn, record, due, inside, budget);
+    return status < 0 ? HVMEM_E_HOST : status;
 }
 
-/*
- * Pay for a block that the caller holds, record as given, and whose flush was paid already. On an
- * error nothing may be considered paid.
- */
-static hvmem_status pay(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
-                        hvmem__record record, hvmem_u32 owed)
+hvmem_status hvmem__pay_icache(struct hvmem_heap *heap)
 {
-    hvmem_status status = HVMEM_OK;
-
-    owed &= ~void_debts(heap);
-    if (!hvmem__can_pay(heap, owed))
+    if (hvmem__void_debts(heap) & HVMEM_OWES_ICACHE)
+        return HVMEM_OK;
+    if (!heap->backend)
         return HVMEM_E_UNSUPPORTED;
-    if ((owed & OWES_HOST) &&
-        heap->host.ops.settle(heap->host.ctx, mfn, hvmem__rec_order(record), owed & OWES_HOST))
-        status = HVMEM_E_HOST;
-    if (!status)
-        status = pay_parts(heap, b, mfn, record, owed);
-    if (!status && (owed & HVMEM_OWES_ICACHE) &&
-        hvmem__backend_icache_all(heap->backend, HVMEM_SCOPE_INNER))
-        status = HVMEM_E_HOST;
+    return hvmem__backend_icache_all(heap->backend, HVMEM_SCOPE_INNER) ? HVMEM_E_HOST : HVMEM_OK;
+}
+
+/* All of it for a block that the caller holds and whose flush was paid. */
+static hvmem_status pay(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
+                        hvmem__record record, hvmem_u32 due)
+{
+    struct hvmem__budget budget = hvmem__budget_whole();
+    hvmem_u64 inside = 0;
+    hvmem_status status = hvmem__pay_block(heap, b, mfn, record, due, &inside, &budget);
+
+    if (!status && due & HVMEM_OWES_ICACHE)
+        status = hvmem__pay_icache(heap);
     return status;
 }
 
@@ -184,40 +140,46 @@ hvmem_u32 hvmem__deferred_by(hvmem_u32 flags)
 
 /* ---- public --------------------------------------------------------------------------------- */
 
-/* Pay `owed` for the block at mfn and take the debts off its record. */
-static hvmem_status settle_block(struct hvmem_heap *heap, const struct hvmem_block *block,
-                                 hvmem_u32 owed)
+hvmem_status hvmem__paid(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
+                         hvmem__record seen, hvmem_u32 due)
 {
-    hvmem_u32 due = block->owed & owed, tries;
-    struct hvmem__bank *b;
-    hvmem_status status;
+    hvmem_u32 tries;
 
-    if (!due)
-        return HVMEM_OK;
-    b = hvmem__bank_of(heap, block->mfn);
-    status = pay(heap, b, block->mfn, hvmem__load(hvmem__record_at(b, block->mfn)), due);
-    for (tries = 0; !status && tries < HVMEM__SEIZE_TRIES; tries++) {
-        hvmem__record r = hvmem__load(hvmem__record_at(b, block->mfn)), to;
+    for (tries = 0; tries < HVMEM__SEIZE_TRIES; tries++) {
+        hvmem__record r = hvmem__load(hvmem__record_at(b, mfn)), to;
 
-        if (hvmem__rec_state(r) != block->state || hvmem__rec_order(r) != block->order)
+        if (hvmem__rec_state(r) != hvmem__rec_state(seen) ||
+            hvmem__rec_order(r) != hvmem__rec_order(seen) ||
+            hvmem__rec_owner(r) != hvmem__rec_owner(seen))
             return HVMEM_E_FREE;
         to = hvmem__rec_with_owed(r, hvmem__rec_owed(r) & ~due);
         if (due & HVMEM_OWES_SCRUB)
             to = hvmem__rec_with_dirt(to, HVMEM__DIRT_CLEAN);
-        switch (hvmem__seize(heap, b, block->mfn, r, to)) {
+        switch (hvmem__seize(heap, b, mfn, r, to)) {
         case HVMEM_OK:
-            break;
+            hvmem__domain_changed(hvmem__domain_of(heap, hvmem__rec_owner(r)), r, to);
+            return HVMEM_OK;
         case HVMEM_E_FREE: /* changed meanwhile: look again */
             continue;
         default:
             return HVMEM_E_HOST;
         }
-        if (!hvmem__rec_owed(to))
-            hvmem__domain_settled(hvmem__domain_of(heap, hvmem__rec_owner(r)),
-                                  (hvmem_u64)1 << block->order);
-        return HVMEM_OK;
     }
-    return status ? status : HVMEM_E_BUSY;
+    return HVMEM_E_BUSY;
+}
+
+/* Pay `owed` for the block at mfn and take the debts off its record. */
+static hvmem_status settle_block(struct hvmem_heap *heap, const struct hvmem_block *block,
+                                 hvmem_u32 owed)
+{
+    struct hvmem__bank *b = hvmem__bank_of(heap, block->mfn);
+    hvmem__record r = hvmem__load(hvmem__record_at(b, block->mfn));
+    hvmem_u32 due = (hvmem__rec_debts(r) | hvmem__owed_as_whole(heap, r)) & owed;
+    hvmem_status status = due ? pay(heap, b, block->mfn, r, due) : HVMEM_OK;
+
+    if (due && !status)
+        status = hvmem__paid(heap, b, block->mfn, r, due);
+    return status;
 }
 
 /* The allocated block at mfn, whole inside [mfn, end). */
@@ -282,16 +244,18 @@ hvmem_status hvmem__settle_range(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u
     return status;
 }
 
-hvmem_u64 hvmem__owing(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count)
+struct hvmem__tally hvmem__owing(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count)
 {
+    struct hvmem__tally tally = {0, 0, 0};
     hvmem_mfn end = mfn + count;
     struct hvmem_block block;
-    hvmem_u64 frames = 0;
 
     for (; mfn < end; mfn = block.mfn + ((hvmem_u64)1 << block.order))
         if (!hvmem__block_at(heap, mfn, &block) && block.owed)
-            frames += (hvmem_u64)1 << block.order;
-    return frames;
+            hvmem__tally_add(
+                heap, &tally,
+                hvmem__load_acquire(hvmem__record_at(hvmem__bank_of(heap, block.mfn), block.mfn)));
+    return tally;
 }
 
 hvmem_status hvmem_settle(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count, hvmem_u32 owed)

@@ -6,10 +6,26 @@
 #ifndef HVMEM_LIB_SETTLE_H
 #define HVMEM_LIB_SETTLE_H
 
-#include "heap.h"
+#include "cache.h"
+#include "domain.h"
 
 /* Whether host and back-end can pay all of these debts. */
 int hvmem__can_pay(const struct hvmem_heap *heap, hvmem_u32 owed);
+
+/* Debts that need no work on this machine: D-cache where stage 2 forces write-back, and so on. */
+hvmem_u32 hvmem__void_debts(const struct hvmem_heap *heap);
+
+/*
+ * Pay the host's kinds, SCRUB and DCACHE among `due` for a block that the caller holds, its flush paid
+ * already, from byte *inside of its contents on. HVMEM_AGAIN: the budget says stop. On an error what
+ * *inside does not say may not be considered paid. E_UNSUPPORTED, E_HOST.
+ */
+hvmem_status hvmem__pay_block(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
+                              hvmem__record record, hvmem_u32 due, hvmem_u64 *inside,
+                              struct hvmem__budget *budget);
+
+/* The instruction caches of all CPUs, if this machine needs that. E_UNSUPPORTED, E_HOST. */
+hvmem_status hvmem__pay_icache(struct hvmem_heap *heap);
 
 /*
  * Raise *newest to the newest stamp in the allocated (or reserved) blocks that make up [mfn, mfn + count)
@@ -33,8 +49,15 @@ hvmem_u32 hvmem__payable(hvmem_u32 owed, hvmem_u32 deferred);
 hvmem_status hvmem__settle_range(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count,
                                  hvmem_u32 owed, int flushed, hvmem_mfn *at);
 
-/* Frames of the range in blocks that owe something. */
-hvmem_u64 hvmem__owing(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count);
+/*
+ * `due` of the block whose record was `seen` is paid: take it off the record, and off its domain's count.
+ * E_FREE: the block is another by now. E_BUSY: it changed too often.
+ */
+hvmem_status hvmem__paid(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
+                         hvmem__record seen, hvmem_u32 due);
+
+/* What the blocks of the range have to settle. */
+struct hvmem__tally hvmem__owing(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count);
 
 /* Debts a request's flags leave on the block. */
 hvmem_u32 hvmem__deferred_by(hvmem_u32 request_flags);

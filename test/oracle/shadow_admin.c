@@ -194,6 +194,8 @@ hvmem_status shadow_domain_new(struct shadow *shadow, hvmem_u32 id, hvmem_u64 li
 hvmem_status shadow_domain_start(struct shadow *shadow, hvmem_u32 id)
 {
     struct shadow_domain *domain = &shadow->domain[id];
+    struct world *world = shadow->world;
+    unsigned failed = world->fail_count;
     hvmem_status status = hvmem_domain_start(domain->handle);
     hvmem_u32 owed = 0;
     hvmem_u64 i;
@@ -204,12 +206,22 @@ hvmem_status shadow_domain_start(struct shadow *shadow, hvmem_u32 id)
     }
     for (i = 0; i < shadow->span; i++)
         if (shadow->frame[i].owner == id)
-            owed |= world_owed(shadow->world, shadow->base + i, 1);
-    /* A debt that was paid by another's flush may still be on the books: OWED is never wrong then. */
-    judge(shadow, "domain_start", id, status,
-          status == HVMEM_E_OWED || (status == HVMEM_OK && owed == 0));
-    if (status == HVMEM_OK)
-        domain->state = HVMEM_DOMAIN_RUNNING;
+            owed |= world_owed(world, shadow->base + i, 1);
+    if (status == HVMEM_E_HOST)
+        judge(shadow, "domain_start", id, status, world->fail_count != failed);
+    else if (status == HVMEM_E_UNSUPPORTED)
+        judge(shadow, "domain_start", id, status,
+              (world->flags & (WORLD_NO_BACKEND | WORLD_NO_MAP | WORLD_NO_SETTLE)) != 0);
+    else
+        judge(shadow, "domain_start", id, status, status == HVMEM_OK && owed == 0);
+    if (status != HVMEM_OK)
+        return status;
+    domain->state = HVMEM_DOMAIN_RUNNING;
+    for (i = 0; i < shadow->span; i++)
+        if (shadow->frame[i].owner == id) {
+            shadow->frame[i].maybe_dirty = 0;
+            shadow_learn(shadow, shadow->base + i, 1);
+        }
     return status;
 }
 

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* walk.c: going through the banks of a heap. */
+#include "walk.h"
+
+/* Blocks looked at under one lock. */
+#define STEP 128u
+
+struct hvmem__bank *hvmem__bank_from(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_mfn *start)
+{
+    struct hvmem__bank *best = HVMEM_NULL;
+    hvmem_u32 i;
+
+    for (i = 0; i < heap->max_banks; i++) {
+        struct hvmem__bank *b = &heap->bank[i];
+
+        if (hvmem__load(&b->live) && b->base + b->frames > mfn && (!best || b->base < best->base))
+            best = b;
+    }
+    if (best)
+        *start = best->base > mfn ? best->base : mfn;
+    return best;
+}
+
+/* The same within one bank. Arena lock held. */
+static int next_in(const struct hvmem__bank *b, hvmem_u32 owner, hvmem_mfn *at, hvmem_mfn end,
+                   struct hvmem__found *found)
+{
+    hvmem_u32 steps;
+
+    for (steps = 0; steps < STEP; steps++) {
+        hvmem_u64 offset = hvmem__bits_next(&b->head, *at - b->base);
+
+        if (offset == HVMEM__BITS_NONE || b->base + offset >= end) {
+            *at = b->base + b->frames < end ? b->base + b->frames : end;
+            return *at == end ? 0 : -1;
+        }
+        found->mfn = b->base + offset;
+        found->record = hvmem__load_acquire(&b->record[offset]);
+        *at = found->mfn + 1;
+        if (hvmem__rec_owner(found->record) == owner)
+            return 1;
+    }
+    return -1;
+}
+
+int hvmem__next_owned(struct hvmem_heap *heap, hvmem_u32 owner, hvmem_mfn *at, hvmem_mfn end,
+                      struct hvmem__found *found)
+{
+    struct hvmem__bank *b = *at < end ? hvmem__bank_from(heap, *at, at) : HVMEM_NULL;
+    struct hvmem__arena *arena;
+    hvmem_u64 state;
+    int result = -1;
+
+    if (!b || *at >= end) {
+        *at = end;
+        return 0;
+    }
+    arena = hvmem__arena_of(heap, b);
+    state = hvmem__lock_arena(heap, arena);
+    found->bank = b;
+    if (b->live && hvmem__bank_holds(b, *at))
+        result = next_in(b, owner, at, end, found);
+    hvmem__unlock_arena(heap, arena, state);
+    return result;
+}

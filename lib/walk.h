@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* walk.h: going through the banks of a heap in address order, a bounded step at a time. */
+#ifndef HVMEM_LIB_WALK_H
+#define HVMEM_LIB_WALK_H
+
+#include "bank.h"
+
+/* The live bank that holds mfn or is the first above it, or NULL; *start: where in it to begin. */
+struct hvmem__bank *hvmem__bank_from(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_mfn *start);
+
+/* A block found by a walk. */
+struct hvmem__found {
+    struct hvmem__bank *bank;
+    hvmem_mfn mfn;
+    hvmem__record record;
+};
+
+/*
+ * The next block of domain `owner` at or after *at and below end that is outside the free sets; *at
+ * moves behind it. 1: found. 0: none; *at is end. -1: a step's worth of other blocks was looked at,
+ * go on from *at. One arena lock section.
+ */
+int hvmem__next_owned(struct hvmem_heap *heap, hvmem_u32 owner, hvmem_mfn *at, hvmem_mfn end,
+                      struct hvmem__found *found);
+
+#endif
