@@ -220,6 +220,9 @@ static const char *compare(struct hvmem_heap *heap, const struct hvmem__bank *b,
             return "count of free blocks";
         if (!found->free_blocks[k] != !(b->orders >> k & 1))
             return "mask of orders";
+        if (b->sole[k] != HVMEM__BITS_NONE &&
+            (found->free_blocks[k] != 1 || !hvmem__bits_test(&b->free[k], b->sole[k])))
+            return "sole free block of an order";
         if (found->free_blocks[k] &&
             !(heap->node[b->node].may[k] >> heap->arena[b->arena].slot & 1))
             return "node does not know of a free block";

@@ -33,6 +33,8 @@ HVMEM_STATIC_ASSERT(HVMEM_STAMP_WIDTH >= 1 && HVMEM_STAMP_WIDTH <= HVMEM__STAMP_
                     stamp_width_fits_record);
 #define HVMEM__STAMP_MASK (((hvmem_u64)1 << HVMEM_STAMP_WIDTH) - 1)
 
+#define HVMEM__AGELESS (~(hvmem_u64)0)
+
 /* Debts that only a flush of translations pays: blocks with one of them carry a stamp. */
 #define HVMEM__OWES_FLUSH (HVMEM_OWES_TLB | HVMEM_OWES_FOREIGN)
 
@@ -58,16 +60,15 @@ HVMEM_INLINE hvmem_u32 hvmem__stamp_encode(hvmem_u64 time)
     return (hvmem_u32)(time & HVMEM__STAMP_MASK);
 }
 
-/* The stamp a merged block carries: the newer of those that count (blocks owing a flush). */
-HVMEM_INLINE hvmem_u32 hvmem__stamp_newer(hvmem_u64 now, hvmem__record left, hvmem__record right)
+/*
+ * How old the stamp of a record is; all bits set for one that owes no flush. The stamp a merged block
+ * carries is the youngest of its parts'.
+ */
+HVMEM_INLINE hvmem_u64 hvmem__stamp_age(hvmem__record record, hvmem_u64 now)
 {
-    hvmem_u32 l = hvmem__rec_stamp(left), r = hvmem__rec_stamp(right);
-
-    if (!(hvmem__rec_owed(left) & HVMEM__OWES_FLUSH))
-        return hvmem__rec_owed(right) & HVMEM__OWES_FLUSH ? r : 0;
-    if (!(hvmem__rec_owed(right) & HVMEM__OWES_FLUSH))
-        return l;
-    return hvmem__stamp_decode(l, now) >= hvmem__stamp_decode(r, now) ? l : r;
+    if (!(hvmem__rec_owed(record) & HVMEM__OWES_FLUSH))
+        return HVMEM__AGELESS;
+    return (now - hvmem__rec_stamp(record)) & HVMEM__STAMP_MASK;
 }
 
 /*

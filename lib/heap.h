@@ -45,7 +45,9 @@ struct hvmem__bank {
     hvmem_u64 offline_frames; /* OFFLINE, OFFLINING excluded */
     hvmem_u64 quarantine_frames;
     hvmem_u64 free_blocks[HVMEM_ORDER_LIMIT + 1];
-    struct hvmem__bits head; /* frames that start a block outside the free set */
+    hvmem_u64
+        sole[HVMEM_ORDER_LIMIT + 1]; /* the set's only member if that is known, or BITS_NONE */
+    struct hvmem__bits head;         /* frames that start a block outside the free set */
     struct hvmem__bits free[HVMEM_ORDER_LIMIT + 1]; /* blocks of each order, by index from base */
 };
 

@@ -19,7 +19,7 @@ hvmem_u64 hvmem__bits_up_words(hvmem_u64 count)
     do {
         words = words_for(words);
         total += words;
-    } while (words > 1);
+    } while (words > HVMEM__BITS_TOP);
     return total;
 }
 
@@ -35,13 +35,15 @@ void hvmem__bits_lay(struct hvmem__bits *bits, hvmem_u64 *low, hvmem_u64 *up, hv
         words = words_for(words);
         bits->level[++k] = up;
         up += words;
-    } while (words > 1);
+    } while (words > HVMEM__BITS_TOP);
     bits->levels = k + 1;
+    bits->top_words = (hvmem_u32)words;
 }
 
 void hvmem__bits_flatten(struct hvmem__bits *bits)
 {
     bits->levels = 2;
+    bits->top_words = (hvmem_u32)words_for(words_for(bits->count));
 }
 
 void hvmem__bits_raise(struct hvmem__bits *bits, hvmem_u64 word)

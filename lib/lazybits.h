@@ -6,7 +6,8 @@
  * level[0] has one bit a number; bit i of level[k+1] says that word i of level[k] is not zero. Only
  * the levels above 0 are zeroed at init (1/64 of the memory). INVARIANT: a word of level 0 means
  * something only while its bit in level 1 is set; otherwise it counts as zero and may hold garbage.
- * There are always at least two levels.
+ * There are always at least two levels, and no more than it takes for an uppermost one of at most
+ * HVMEM__BITS_TOP words: each level is work at every change of an almost empty set.
  *
  * Lock contract: changes need the lock of the arena that owns the set. hvmem__bits_test() may run
  * without it: a number whose membership its caller keeps constant is answered exactly, because a
@@ -19,13 +20,14 @@
 #include "deps.h"
 
 #define HVMEM__BITS_LEVELS 6u
+#define HVMEM__BITS_TOP    8u
 #define HVMEM__BITS_NONE   (~(hvmem_u64)0)
 
 struct hvmem__bits {
     hvmem_u64 *level[HVMEM__BITS_LEVELS];
-    hvmem_u64 count;  /* numbers 0 .. count - 1 */
-    hvmem_u32 levels; /* 2 .. HVMEM__BITS_LEVELS */
-    hvmem_u32 reserved;
+    hvmem_u64 count;     /* numbers 0 .. count - 1 */
+    hvmem_u32 levels;    /* in use: 2 .. HVMEM__BITS_LEVELS */
+    hvmem_u32 top_words; /* of the uppermost level in use */
 };
 
 /* Words of memory a set of `count` numbers needs, count <= 2^36: level 0, and all above it. */
@@ -57,19 +59,18 @@ HVMEM_INLINE int hvmem__bits_test(const struct hvmem__bits *bits, hvmem_u64 numb
     return (int)((hvmem__bits_word(bits, number >> 6) >> (number & 63)) & 1);
 }
 
-/* Smallest member, or HVMEM__BITS_NONE. Not of a flat set. */
+/* Smallest member, or HVMEM__BITS_NONE. */
 HVMEM_INLINE hvmem_u64 hvmem__bits_first(const struct hvmem__bits *bits)
 {
-    hvmem_u32 k = bits->levels;
+    hvmem_u32 k = bits->levels - 1;
     hvmem_u64 at = 0;
 
-    while (k-- > 0) {
-        hvmem_u64 word = bits->level[k][at];
-
-        if (!word)
-            return HVMEM__BITS_NONE; /* only the top level can be empty */
-        at = at << 6 | hvmem__lowest(word);
-    }
+    while (!bits->level[k][at])
+        if (++at >= bits->top_words)
+            return HVMEM__BITS_NONE;
+    at = at << 6 | hvmem__lowest(bits->level[k][at]);
+    while (k-- > 0)
+        at = at << 6 | hvmem__lowest(bits->level[k][at]);
     return at;
 }
 
@@ -91,6 +92,17 @@ HVMEM_INLINE void hvmem__bits_set_mask(struct hvmem__bits *bits, hvmem_u64 word,
     hvmem__store_release(up, valid | bit);
     if (!valid && bits->levels > 2)
         hvmem__bits_raise(bits, word >> 6);
+}
+
+/* Add the first member of an empty set: all words above level 0 are 0. */
+HVMEM_INLINE void hvmem__bits_set_first(struct hvmem__bits *bits, hvmem_u64 number)
+{
+    hvmem__store(&bits->level[0][number >> 6], (hvmem_u64)1 << (number & 63));
+    hvmem__store_release(&bits->level[1][number >> 12], (hvmem_u64)1 << (number >> 6 & 63));
+    if (hvmem__unlikely(bits->levels > 3))
+        hvmem__bits_raise(bits, number >> 12);
+    else if (bits->levels > 2)
+        bits->level[2][number >> 18] = (hvmem_u64)1 << (number >> 12 & 63);
 }
 
 /* Word `word` of level 0 loses members; `left` are the others. */
@@ -116,15 +128,50 @@ HVMEM_INLINE void hvmem__bits_clear_mask(struct hvmem__bits *bits, hvmem_u64 wor
         hvmem__bits_leave(bits, word, old & ~mask);
 }
 
-/* Remove a number if it is a member; whether it was. */
-HVMEM_INLINE int hvmem__bits_take(struct hvmem__bits *bits, hvmem_u64 number)
-{
-    hvmem_u64 old = hvmem__bits_word(bits, number >> 6), bit = (hvmem_u64)1 << (number & 63);
+/* Where a member is, as hvmem__bits_find() read it: each word once, for merges live on it. */
+struct hvmem__member {
+    hvmem_u64 *low, *up;
+    hvmem_u64 members, valid;
+};
 
-    if (!(old & bit))
+/* Whether a number is a member, and where. Arena lock held until it is dropped. */
+HVMEM_INLINE int hvmem__bits_find(const struct hvmem__bits *bits, hvmem_u64 number,
+                                  struct hvmem__member *found)
+{
+    hvmem_u64 word = number >> 6;
+
+    found->up = &bits->level[1][word >> 6];
+    found->valid = hvmem__load(found->up);
+    if (!(found->valid >> (word & 63) & 1))
         return 0;
-    hvmem__bits_leave(bits, number >> 6, old & ~bit);
-    return 1;
+    found->low = &bits->level[0][word];
+    found->members = hvmem__load(found->low);
+    return (int)(found->members >> (number & 63) & 1);
+}
+
+/* Remove a member that was found. */
+HVMEM_INLINE void hvmem__bits_drop(struct hvmem__bits *bits, hvmem_u64 number,
+                                   const struct hvmem__member *found)
+{
+    hvmem_u64 members = found->members & ~((hvmem_u64)1 << (number & 63)), valid;
+
+    hvmem__store(found->low, members);
+    if (members)
+        return;
+    valid = found->valid & ~((hvmem_u64)1 << (number >> 6 & 63));
+    hvmem__store_release(found->up, valid);
+    if (!valid && hvmem__unlikely(bits->levels > 2))
+        hvmem__bits_lower(bits, number >> 12);
+}
+
+/* Remove the only member of a set: what its word holds means nothing from then on. */
+HVMEM_INLINE void hvmem__bits_drop_last(struct hvmem__bits *bits, hvmem_u64 number)
+{
+    hvmem__store_release(&bits->level[1][number >> 12], 0);
+    if (hvmem__unlikely(bits->levels > 3))
+        hvmem__bits_lower(bits, number >> 12);
+    else if (bits->levels > 2)
+        bits->level[2][number >> 18] = 0;
 }
 
 HVMEM_INLINE void hvmem__bits_set(struct hvmem__bits *bits, hvmem_u64 number)

@@ -83,6 +83,7 @@ static void lay_sets(struct hvmem_heap *heap, struct hvmem__bank *b)
         hvmem_u64 count = block_count(b->base, b->frames, k);
 
         hvmem__bits_lay(&b->free[k], low, up, count);
+        b->sole[k] = HVMEM__BITS_NONE;
         low += hvmem__bits_low_words(count);
         up += hvmem__bits_up_words(count);
     }

@@ -28,7 +28,7 @@ struct hvmem__table {
     hvmem_u64 free_blocks[HVMEM_ORDER_LIMIT + 1];
     hvmem_u64 counts_checksum; /* of clock to free_blocks */
 };
-#define HVMEM__TABLE_MAGIC 0x68766d656d746201ull /* "hvmemtb", version 1 */
+#define HVMEM__TABLE_MAGIC 0x68766d656d746202ull /* "hvmemtb", version 2 */
 
 /* Geometry of the piece that starts at `at`: frames up to the span border or `end`. */
 hvmem_u64 hvmem__piece_frames(const struct hvmem_heap *heap, hvmem_mfn at, hvmem_mfn end);

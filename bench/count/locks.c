@@ -11,6 +11,7 @@
 #include "bench/count/hvmem_host_count.h"
 #include "bench/count/section.h"
 
+#include <hvmem/backend.h>
 #include <hvmem/heap.h>
 
 #include <stdio.h>
@@ -19,7 +20,7 @@
 
 #define LARGEST  18u
 #define ARENA    ((hvmem_u64)1 << LARGEST)
-#define PIECES   16u /* banks in one arena */
+#define PIECES   16u /* banks in one arena, at most */
 #define FIRST    0x100000u
 #define BURST    400u /* frames through the caches */
 #define PROGRAMS 150u /* steps of a random program */
@@ -60,6 +61,35 @@ static hvmem_status barrier(void *host, hvmem_cpu cpu)
     return HVMEM_OK;
 }
 
+static void *frame_map(void *host, hvmem_mfn mfn, hvmem_order order)
+{
+    (void)mfn;
+    (void)order;
+    return host;
+}
+
+/* A back-end that is done at once, on all CPUs: only what happens under locks counts. */
+static hvmem_status flush(struct hvmem_backend *be, const struct hvmem_tlb_flush *what)
+{
+    (void)be;
+    (void)what;
+    return HVMEM_OK;
+}
+
+static hvmem_status dcache(struct hvmem_backend *be, hvmem_u32 op, hvmem_uptr at, hvmem_size bytes)
+{
+    (void)be;
+    (void)op;
+    (void)at;
+    (void)bytes;
+    return HVMEM_OK;
+}
+
+static hvmem_status zero(struct hvmem_backend *be, hvmem_uptr at, hvmem_size bytes)
+{
+    return dcache(be, 0, at, bytes);
+}
+
 static hvmem_cpu this_cpu(void *host)
 {
     (void)host;
@@ -95,7 +125,12 @@ static void add_bank(struct heap *h, hvmem_mfn base, hvmem_u64 frames)
 static void start(struct heap *h, hvmem_u32 flags)
 {
     static const struct hvmem_host_ops ops = {
-        .size = sizeof ops, .this_cpu = this_cpu, .barrier_cpu = barrier};
+        .size = sizeof ops, .this_cpu = this_cpu, .barrier_cpu = barrier, .frame_map = frame_map};
+    static const struct hvmem_backend_ops backend_ops = {
+        .size = sizeof backend_ops, .tlb_flush = flush, .dcache = dcache, .zero = zero};
+    static struct hvmem_backend backend = {
+        .ops = &backend_ops,
+        .caps = {.size = sizeof backend.caps, .page_shift = 12, .features = HVMEM_CAP_BROADCAST}};
     struct hvmem_config config;
     hvmem_size bytes;
 
@@ -106,27 +141,25 @@ static void start(struct heap *h, hvmem_u32 flags)
     config.max_cpus = 2;
     config.max_banks = 64;
     config.host = &ops;
+    config.host_ctx = &backend; /* any address: frames are mapped nowhere */
+    config.backend = &backend;
     FIGURE_REQUIRE(hvmem_heap_size(&config, &bytes) == HVMEM_OK);
     FIGURE_REQUIRE(hvmem_heap_init(take_memory(h, bytes), bytes, &config, &h->heap) == HVMEM_OK);
 }
 
-/* One arena in one bank, or the same frames but one in PIECES banks of unequal size. */
-static void open_heap(struct heap *h, hvmem_u32 flags, int pieces)
+/* One arena in one bank, or the same frames but one in that many banks of unequal size. */
+static void open_heap(struct heap *h, hvmem_u32 flags, unsigned pieces)
 {
+    hvmem_mfn at = FIRST;
+    unsigned i;
+
     start(h, flags);
-    if (!pieces) {
-        add_bank(h, FIRST, ARENA);
-    } else {
-        hvmem_mfn at = FIRST;
-        unsigned i;
+    /* Every border but the last is odd, so that blocks meet across borders at every level. */
+    for (i = 1; i <= pieces; i++) {
+        hvmem_mfn end = FIRST + ARENA * i / pieces - (i < pieces);
 
-        /* Every border but the last is odd, so that blocks meet across borders at every level. */
-        for (i = 1; i <= PIECES; i++) {
-            hvmem_mfn end = FIRST + ARENA * i / PIECES - (i < PIECES);
-
-            add_bank(h, at, end - at);
-            at = end;
-        }
+        add_bank(h, at, end - at);
+        at = end;
     }
     FIGURE_REQUIRE(hvmem_smp_enable(h->heap) == HVMEM_OK);
 }
@@ -139,13 +172,15 @@ static void close_heap(struct heap *h)
     }
 }
 
+static const char *kind = ""; /* what the names of alloc and free begin with */
+
 static const char *name_of(const char *what, hvmem_u32 order)
 {
     static char names[8][32];
     static unsigned next;
     char *name = names[next++ % 8];
 
-    snprintf(name, sizeof names[0], "%s%u", what, order);
+    snprintf(name, sizeof names[0], "%s%s%u", kind, what, order);
     return name;
 }
 
@@ -194,6 +229,27 @@ static void through_unequal_halves(struct heap *h)
     COUNTED("free_run", hvmem_free_run(h->heap, FIRST + ARENA - 1, 1));
 }
 
+/*
+ * The same through alloc and free: the first frame of a whole arena is allocated, every second of the
+ * blocks left by the split is made to owe, and the frame comes back owing as well: each merge joins
+ * debts that differ. Then an allocation splits what each level remembers.
+ */
+static void through_debts(struct heap *h, const char *allocating, const char *freeing)
+{
+    const hvmem_u32 owed = HVMEM_OWES_SCRUB | HVMEM_OWES_TLB | HVMEM_OWES_DCACHE;
+    hvmem_mfn first, mfn;
+    hvmem_u32 order;
+
+    FIGURE_REQUIRE(hvmem_alloc_order(h->heap, 0, &first) == HVMEM_OK);
+    for (order = 0; order < LARGEST; order += 2) {
+        FIGURE_REQUIRE(hvmem_alloc_order(h->heap, order, &mfn) == HVMEM_OK);
+        FIGURE_REQUIRE(hvmem_free_owned(h->heap, mfn, order, NULL, owed) == HVMEM_OK);
+    }
+    COUNTED(freeing, hvmem_free_owned(h->heap, first, 0, NULL, HVMEM_OWES_TLB));
+    COUNTED(allocating, hvmem_alloc_order(h->heap, 0, &first));
+    COUNTED(freeing, hvmem_free(h->heap, first, 0));
+}
+
 struct live {
     hvmem_mfn mfn;
     hvmem_u32 order;
@@ -229,23 +285,27 @@ static void random_program(struct heap *h, hvmem_u64 seed)
         FIGURE_REQUIRE(hvmem_free(h->heap, live[count].mfn, live[count].order) == HVMEM_OK);
 }
 
-static void bare(int pieces, int owing)
+static void bare(const char *name, unsigned pieces)
 {
     struct heap h;
 
+    kind = name;
     open_heap(&h, HVMEM_CONFIG_NO_CPU_CACHE, pieces);
     through_every_order(&h);
     random_program(&h, 11);
     random_program(&h, 12);
-    if (owing)
+    if (pieces == 1) {
         through_unequal_halves(&h);
+        kind = "debts.";
+        through_debts(&h, name_of("alloc", 0), name_of("free", 0));
+    }
     close_heap(&h);
 }
 
 /* ---- refill and drain ----------------------------------------------------------------------- */
 
 /* Many blocks through the caches in three orders of freeing, owing and not: batches of every kind. */
-static void cached(int pieces, hvmem_u32 order)
+static void cached(unsigned pieces, hvmem_u32 order)
 {
     static hvmem_mfn frames[BURST];
     struct bench_rng rng = {13};
@@ -275,10 +335,11 @@ int main(void)
 
     for (i = 0; i < 4; i++)
         section_empty();
-    bare(0, 1);
-    bare(1, 0);
-    cached(0, 0);
-    cached(0, 9);
+    bare("", 1);
+    bare("seams4.", 4);
+    bare("seams16.", PIECES);
     cached(1, 0);
+    cached(1, 9);
+    cached(PIECES, 0);
     return 0;
 }
