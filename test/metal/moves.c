@@ -103,6 +103,7 @@ static int run_moves(void)
     if (!move_start())
         return check_result();
     run_debts();
+    move_run_built();
     /* At EL2 the window is of no guest: stage2_moves goes through gathers there. */
     if (subject_user_space(&id))
         move_run_gathered();

@@ -75,9 +75,14 @@ int move_free(void);
 /* All frames are allocated for a domain; HVMEM_REQ_* for each. */
 int move_take(struct hvmem_domain *domain, uint32_t flags);
 
+/* A domain of this id (1 .. 5), BUILDING. */
+struct hvmem_domain *move_domain(uint32_t id);
+
 /* Runs a path: rounds with the invalidation suppressed, then as many with it. */
 void move_run(const struct path *path);
 
+/* The ways into a domain that is being built. */
+void move_run_built(void);
 /* The ways through a gather; the window is made a space of its own. */
 void move_run_gathered(void);
 

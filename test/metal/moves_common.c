@@ -212,7 +212,7 @@ static int heap_make(void)
     config.lock_regime = HVMEM_LOCK_PLAIN;
     config.max_cpus = moves.cpus;
     config.max_banks = 4;
-    config.max_domains = 3;
+    config.max_domains = 5;
     config.max_order = 3;
     config.host = &moves.ops;
     config.host_ctx = &moves.host;
@@ -234,7 +234,7 @@ static int heap_make(void)
            CHECK_EQUAL(hvmem_bank_add(moves.heap, &bank, memory, bytes), HVMEM_OK);
 }
 
-static struct hvmem_domain *domain_make(uint32_t id)
+struct hvmem_domain *move_domain(uint32_t id)
 {
     const struct hvmem_domain_config config = {.size = sizeof config, .id = id, .limit = ~0ull};
     const hvmem_size bytes = hvmem_domain_size(moves.heap);
@@ -267,9 +267,9 @@ int move_start(void)
         return 0;
     for (unsigned cpu = 1; cpu < moves.cpus; cpu++)
         CHECK_EQUAL(hvmem_cpu_online(moves.heap, cpu), HVMEM_OK);
-    moves.a = domain_make(1);
-    moves.building = domain_make(2);
-    moves.running = domain_make(3);
+    moves.a = move_domain(1);
+    moves.building = move_domain(2);
+    moves.running = move_domain(3);
     return moves.a != NULL && moves.building != NULL && moves.running != NULL &&
            CHECK_EQUAL(hvmem_domain_start(moves.running), HVMEM_OK);
 }
