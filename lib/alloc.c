@@ -249,8 +249,10 @@ static hvmem_status settle(struct hvmem_heap *heap, const struct ask *ask, const
     if (due & HVMEM__OWES_FLUSH && ask->noflush && would_flush(heap, ask, got))
         status = HVMEM_E_WOULD_FLUSH;
     /* One flush that does for what ages in this CPU's cache as well. */
-    if (!status && due & HVMEM__OWES_FLUSH && !flushed && got->flush_for)
+    if (!status && due & HVMEM__OWES_FLUSH && !flushed && got->flush_for) {
         status = hvmem__flush_for(heap, got->flush_for);
+        flushed = 1;
+    }
     if (!status && due)
         status = HVMEM_TEST_POINT("settle")
                      ? HVMEM_E_HOST

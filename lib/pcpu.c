@@ -361,6 +361,8 @@ int hvmem__pcpu_take(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 
             return 0;
         }
         taken->flush_for = hvmem__ageing_newest(heap, hvmem__ageing_of(pc, order));
+        if (taken->flush_for < hvmem__stamp_time(heap, taken->record))
+            taken->flush_for = hvmem__stamp_time(heap, taken->record);
     } else if (hvmem__rec_owed(taken->record) & HVMEM__OWES_FLUSH) {
         taken->record = flush_paid(taken->record);
     }

@@ -202,7 +202,7 @@ struct hvmem__taken {
     hvmem_mfn mfn;
     hvmem__record *at;    /* still says CACHED; the caller writes the new record */
     hvmem__record record; /* what it said, without a flush that is paid already */
-    hvmem_u64 flush_for;  /* if it owes a flush: a stamp whose flush does for others too, or 0 */
+    hvmem_u64 flush_for;  /* if it owes a flush: its stamp or a newer one of the queue; else 0 */
 };
 
 /*
