@@ -73,7 +73,7 @@ hvmem_status hvmem_gather_begin(struct hvmem_gather *gather, struct hvmem_mappin
 
     if (!gather || !hvmem__mapping_valid(mapping))
         return HVMEM_E_ARG;
-    status = is_open(gather) ? HVMEM_E_BUSY : check_begin(mapping, flags, start, bytes);
+    status = is_open(gather) ? HVMEM_E_PHASE : check_begin(mapping, flags, start, bytes);
     if (status)
         return hvmem__refuse(mapping->heap, status, 0, HVMEM_ORDER_ANY, start);
     turns = hvmem__mapping_add(mapping, &mapping->turns, HVMEM__TURN_BEGUN + 1);

@@ -94,9 +94,9 @@ HVMEM_BEGIN_DECLS
 /*
  * Begin: [start, start + bytes) is the requested input range (rounded outward to pages; it may end
  * at the top of the address space). Nothing happens yet.
- * Errors: HVMEM_E_ARG (null, flag, WHOLE with a range), HVMEM_E_RANGE (empty, wraps), HVMEM_E_BUSY
- * (this gather is open, or was dropped while open: cancel it first), HVMEM_E_COUNT (2^19 gathers
- * are open on the mapping).
+ * Errors: HVMEM_E_ARG (null, flag, WHOLE with a range), HVMEM_E_RANGE (empty, wraps), HVMEM_E_PHASE
+ * (this gather is open, or was dropped while open: cancel it first), HVMEM_E_SPACE (dead),
+ * HVMEM_E_COUNT (2^19 gathers are open on the mapping).
  */
 HVMEM_API hvmem_status hvmem_gather_begin(struct hvmem_gather *gather,
                                           struct hvmem_mapping *mapping, hvmem_u32 flags,

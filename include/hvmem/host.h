@@ -101,6 +101,12 @@ struct hvmem_host_ops {
      * when all have finished. Called with no library lock held, interrupts as the caller of the
      * library had them. Mandatory where remote CPUs must be asked to flush: more than one CPU on
      * hardware without broadcast invalidation. CPUs of the set that are offline are skipped.
+     *
+     * Ask the others first, then run the caller's own share, then wait: so the local flush takes no
+     * time of its own. Serve the requests of other CPUs while waiting (or wait with interrupts on):
+     * two CPUs that ask each other must both return. fn is short, takes no lock and may run in an
+     * interrupt; arg and the set stay valid until the call returns. Calls may nest where interrupts
+     * may call the library.
      */
     hvmem_status (*call_cpus)(void *host, const struct hvmem_cpuset *cpus, void (*fn)(void *arg),
                               void *arg);

@@ -42,7 +42,7 @@ struct hvmem_stats {
     hvmem_u64 frames;    /* in all banks */
     hvmem_u64 free;      /* can be allocated, per-CPU caches included */
     hvmem_u64 cached;    /* of these, in per-CPU caches */
-    hvmem_u64 allocated; /* owned by the host or a domain, reserved frames excluded */
+    hvmem_u64 allocated; /* owned by the host or a domain, gathered ones too, reserved ones not */
     hvmem_u64 reserved;
     hvmem_u64 offline;
     hvmem_u64 quarantined;

@@ -363,7 +363,7 @@ static void make_heap(struct gather_rig *rig, const struct hvmem_host_ops *host)
     config.max_order = HEAP_ORDER;
     config.lock_regime = HVMEM_LOCK_PLAIN;
     config.max_cpus = GATHER_CPUS;
-    config.max_banks = 8;
+    config.max_banks = 16;
     config.max_domains = GATHER_SPACES;
     config.owed_on_free = HVMEM_OWES_TLB | HVMEM_OWES_ICACHE;
     config.host = host;

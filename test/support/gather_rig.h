@@ -93,6 +93,13 @@ struct gather_rig {
 void gather_rig_begin(struct gather_rig *rig, enum gather_kind kind, unsigned flags,
                       uint64_t stream);
 void gather_rig_end(struct gather_rig *rig);
+/*
+ * A quiet machine with an empty log: CPUs 0 and 1 run space 0, CPU 2 space 1, CPU 3 has space 0 loaded
+ * lazily, CPU 4 runs nothing.
+ */
+void gather_rig_standard(struct gather_rig *rig, enum gather_kind kind, unsigned flags);
+struct hvmem_mapping_stats gather_rig_stats(const struct gather_rig *rig, int space);
+struct hvmem_block gather_rig_block(struct gather_rig *rig, hvmem_mfn mfn);
 
 /* CPUs. */
 void gather_rig_act(struct gather_rig *rig, hvmem_cpu cpu);

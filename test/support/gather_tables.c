@@ -284,6 +284,35 @@ hvmem_status gather_rig_unmap(struct gather_rig *rig, int space, uint64_t page, 
     return gather_rig_close(rig, op, 0);
 }
 
+/* ---- for tests of single steps ------------------------------------------------------------------ */
+
+void gather_rig_standard(struct gather_rig *rig, enum gather_kind kind, unsigned flags)
+{
+    gather_rig_begin(rig, kind, GATHER_RIG_QUIET | flags, 77);
+    gather_rig_switch(rig, 0, 0);
+    gather_rig_switch(rig, 1, 0);
+    gather_rig_switch(rig, 2, 1);
+    gather_rig_switch(rig, 3, 0);
+    gather_rig_lazy(rig, 3);
+    rig->logged = 0;
+}
+
+struct hvmem_mapping_stats gather_rig_stats(const struct gather_rig *rig, int space)
+{
+    struct hvmem_mapping_stats stats;
+
+    REQUIRE_EQ(hvmem_mapping_get_stats(&rig->mapping[space], sizeof stats, &stats), HVMEM_OK);
+    return stats;
+}
+
+struct hvmem_block gather_rig_block(struct gather_rig *rig, hvmem_mfn mfn)
+{
+    struct hvmem_block block;
+
+    REQUIRE_EQ(hvmem_lookup(rig->heap, mfn, &block), HVMEM_OK);
+    return block;
+}
+
 /* ---- random programs ---------------------------------------------------------------------------- */
 
 static int in_an_op(struct gather_rig *rig, int space, uint64_t page, uint64_t pages)
