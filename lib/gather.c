@@ -14,6 +14,8 @@
 #define PHASE_OPEN    0u
 #define PHASE_FREEING 1u /* invalidated; frames are being given back */
 
+HVMEM_STATIC_ASSERT(sizeof(struct hvmem_gather) <= 1024, gather_fits_a_stack);
+
 /* The two kinds of lists (hvmem_gather.first). */
 #define LIST_FRAMES 0u
 #define LIST_TABLES 1u

@@ -274,3 +274,39 @@ TEST(B26_single_user_flushes_walks)
     CHECK_EQ(rig.stale, 0);
     gather_rig_end(&rig);
 }
+
+/* The second begins while the first one's flush is under way. */
+static int begin_meanwhile(const char *name, void *context)
+{
+    struct gather_op *second;
+
+    if (!strcmp(name, (const char *)context)) {
+        test_set_point_hook(NULL, NULL);
+        second = gather_rig_open(&rig, 0, 7, 1, 0);
+        gather_rig_step(&rig, second, 1);
+        CHECK_EQ(gather_rig_close(&rig, second, 0), HVMEM_OK);
+        CHECK(!gather_rig_access(&rig, 1, 7));
+    }
+    return 0;
+}
+
+TEST(B29_open_until_flushed, points)
+{
+    static char points[][24] = {"shootdown_batch", "shootdown_send", "shootdown_devices"};
+    static const enum gather_kind kinds[] = {GATHER_VMID, GATHER_TAGS, GATHER_TAGS};
+    struct gather_op *first;
+    int i;
+
+    for (i = 0; i < 3; i++) {
+        begin(kinds[i], 0);
+        map_pages(0, 5, 8);
+        CHECK(gather_rig_access(&rig, 1, 7));
+        first = gather_rig_open(&rig, 0, 6, 4, 0);
+        gather_rig_step(&rig, first, 4);
+        test_set_point_hook(begin_meanwhile, points[i]);
+        CHECK_EQ(gather_rig_close(&rig, first, 0), HVMEM_OK);
+        CHECK_EQ(counts(0).contended, 1); /* the second; the first had looked before */
+        CHECK_EQ(rig.stale, 0);
+        gather_rig_end(&rig);
+    }
+}

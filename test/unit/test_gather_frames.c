@@ -186,6 +186,7 @@ TEST(debts_of_gathered_frames)
     make_domain();
     data = owned_block(0, 0);
     code = owned_block(4, 0);
+    REQUIRE_EQ(hvmem_reserve(rig.heap, code ^ 16, 16), HVMEM_OK); /* no merging with each other */
     foreign = owned_block(4, 0);
     open_gather(0);
     CHECK_EQ(hvmem_gather_entry(&gather, 0, 12, 3, 0), HVMEM_OK);
