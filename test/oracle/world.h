@@ -161,6 +161,9 @@ void world_fail(struct world *world, const char *format, ...) __attribute__((for
  */
 void world_garbage(void *memory, size_t bytes);
 
+/* Whether the core is bound to the world at compile time: its host has a this_cpu in any case. */
+bool world_is_bound(void);
+
 /* Filled in by world_new; for tests that configure a heap of their own. */
 void world_host_ops(struct world *world);
 void world_backend_ops(struct world *world);
