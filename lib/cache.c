@@ -112,9 +112,8 @@ hvmem_status hvmem__contents(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 f
 
 /* ---- by the dirt of a block ------------------------------------------------------------------- */
 
-/* The largest part of a block around frame `at` whose dirt is one. Steps: max_order. */
-static hvmem__record part_at(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn *mfn,
-                             hvmem__record record, hvmem_mfn at)
+hvmem__record hvmem__dirt_part(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn *mfn,
+                               hvmem__record record, hvmem_mfn at)
 {
     while (hvmem__rec_dirt(record) == HVMEM__DIRT_MIXED) {
         hvmem_u64 half = (hvmem_u64)1 << (hvmem__rec_order(record) - 1);
@@ -140,7 +139,8 @@ hvmem_status hvmem__pay_contents(struct hvmem_heap *heap, struct hvmem__bank *b,
     while (*done < bytes && !status) {
         struct hvmem__work work = {0, HVMEM_DC_CLEAN_INVALIDATE};
         hvmem_mfn part = mfn;
-        hvmem__record r = part_at(heap, b, &part, record, mfn + (*done >> heap->page_shift));
+        hvmem__record r =
+            hvmem__dirt_part(heap, b, &part, record, mfn + (*done >> heap->page_shift));
         hvmem_u64 start = (part - mfn) << heap->page_shift, inside = *done - start;
         hvmem_u64 frames = (hvmem_u64)1 << hvmem__rec_order(r);
 

@@ -66,6 +66,13 @@ hvmem_status hvmem__contents(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 f
                              struct hvmem__budget *budget);
 
 /*
+ * The largest part around frame `at`, of one dirt, of the block at *mfn with this record: its first
+ * frame in *mfn, its record returned. Steps: max_order. The block is the caller's, or the arena locked.
+ */
+hvmem__record hvmem__dirt_part(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn *mfn,
+                               hvmem__record record, hvmem_mfn at);
+
+/*
  * Scrub and clean as `owed` says the block at mfn, whose record the caller holds: of a MIXED block only
  * dirty parts are scrubbed. From byte *done on, as above.
  */

@@ -4,6 +4,7 @@
 
 #include "claim.h"
 #include "clock.h"
+#include "free.h"
 #include "settle.h"
 #include "testpoint.h"
 
@@ -273,7 +274,6 @@ hvmem_status hvmem_domain_create(struct hvmem_heap *heap, void *memory, hvmem_si
     hvmem_status status = heap && domain ? check_config(heap, memory, bytes, config) : HVMEM_E_ARG;
     struct hvmem_domain *d = memory;
     hvmem_u64 state;
-    hvmem_u32 i;
 
     if (status)
         return hvmem__refuse(heap, status, 0, HVMEM_ORDER_ANY, config ? config->id : 0);
@@ -288,8 +288,6 @@ hvmem_status hvmem_domain_create(struct hvmem_heap *heap, void *memory, hvmem_si
     d->state = HVMEM_DOMAIN_BUILDING;
     d->limit = config->limit;
     d->node_mask = config->node_mask;
-    for (i = 0; i < HVMEM__TOUCHES; i++)
-        d->touch[i].mfn = HVMEM__NO_MFN;
     hvmem__store_release(&heap->domain[d->id], d);
     hvmem__unlock_admin(heap, state);
     *domain = d;
@@ -383,6 +381,31 @@ hvmem_status hvmem_domain_dirtied(struct hvmem_domain *domain, hvmem_gfn gfn, hv
         hvmem__domain_leave(domain);
     }
     return status ? hvmem__refuse(heap, status, gfn, HVMEM_ORDER_ANY, n) : HVMEM_OK;
+}
+
+hvmem_status hvmem_domain_foreign(struct hvmem_domain *domain, hvmem_mfn mfn, hvmem_order order)
+{
+    struct hvmem_heap *heap = domain ? domain->heap : HVMEM_NULL;
+    const struct hvmem_domain *owner = domain;
+    struct hvmem__bank *b;
+    hvmem__record r = 0;
+    hvmem_status status;
+    hvmem_mfn at;
+
+    if (!heap)
+        return HVMEM_E_ARG;
+    status = hvmem__may_free(heap, mfn, order, &owner, &b, &r);
+    if (!status && hvmem__rec_untouched(r))
+        status = HVMEM_E_OWED; /* must be touched first: its contents are an earlier owner's */
+    if (!status)
+        status = hvmem__settle_range(heap, mfn, (hvmem_u64)1 << hvmem__rec_order(r), HVMEM_OWES_ANY,
+                                     0, &at);
+    if (!status) {
+        r = hvmem__load(hvmem__record_at(b, mfn));
+        status = hvmem__seize(heap, b, mfn, r,
+                              hvmem__rec_with_owed(r, hvmem__rec_owed(r) | HVMEM_OWES_FOREIGN));
+    }
+    return status ? hvmem__refuse(heap, status, mfn, order, domain->id) : HVMEM_OK;
 }
 
 hvmem_status hvmem_domain_limit(struct hvmem_domain *domain, hvmem_u64 frames)

@@ -61,15 +61,6 @@ struct hvmem__progress {
     struct hvmem_cursor cursor; /* of ops.unmap_all */
 };
 
-/* A part of an untouched block that somebody is paying for. mfn HVMEM__NO_MFN: unused. */
-#define HVMEM__TOUCHES 4u
-struct hvmem__touch {
-    hvmem_mfn mfn;
-    hvmem_u32 order;
-    hvmem_u32 busy;   /* a CPU is at work on it */
-    hvmem_u64 inside; /* bytes done */
-};
-
 struct hvmem_domain {
     struct hvmem_heap *heap; /* constant */
     hvmem_u32 id;            /* constant */
@@ -88,7 +79,6 @@ struct hvmem_domain {
     hvmem_u64 newest;            /* at or after the stamp of every deferred block */
     struct hvmem__ranges frames; /* where deferred blocks lie */
     struct hvmem__ranges dirty;  /* guest frames to clean at start */
-    struct hvmem__touch touch[HVMEM__TOUCHES];
     /* The operation in steps; `lock` for these four. */
     hvmem_u32 open;    /* HVMEM__OPEN_* */
     hvmem_u32 running; /* a CPU is inside a call of it */

@@ -151,12 +151,19 @@ hvmem__record hvmem__in_transit(struct hvmem_heap *heap, hvmem__record from, hvm
     hvmem__record to = hvmem__rec_with_state(from, HVMEM_BLOCK_CACHED);
 
     if (hvmem__rec_owner(from) && !(owed & HVMEM__UNUSED))
-        owed |= heap->owed_on_free & ~(owed & HVMEM__GONE ? HVMEM_OWES_TLB : 0u);
+        owed |= heap->owed_on_free &
+                ~(owed & (HVMEM__GONE | HVMEM__SCRUBBED) ? HVMEM_OWES_TLB : 0u) &
+                ~(owed & HVMEM__SCRUBBED ? HVMEM_OWES_SCRUB : 0u);
     /* Mapped elsewhere: due from now on, and told apart from such a mark by TLB. */
     if (hvmem__rec_owner(from) && (hvmem__rec_owed(from) & HVMEM__OWES_FLUSH) == HVMEM_OWES_FOREIGN)
-        owed |= HVMEM__OWES_FLUSH;
+        owed |= owed & HVMEM__SCRUBBED ? 0u : HVMEM__OWES_FLUSH;
     if (owed & HVMEM_OWES_FOREIGN)
         owed |= HVMEM_OWES_TLB;
+    if (owed & HVMEM__SCRUBBED) {
+        from = hvmem__rec_with_owed(from, hvmem__rec_owed(from) & ~HVMEM__OWES_FLUSH);
+        to = hvmem__rec_with_state(from, HVMEM_BLOCK_CACHED);
+        dirt = HVMEM__DIRT_CLEAN;
+    }
     owed &= HVMEM_OWES_ANY;
     if (owed & HVMEM_OWES_SCRUB)
         dirt = HVMEM__DIRT_DIRTY;

@@ -14,6 +14,8 @@
 
 /* Among the debts to add: add none, not even the owner's: nobody has used the frames. */
 #define HVMEM__UNUSED 0x100u
+/* Likewise: flushed and scrubbed since the owner used it last: it owes neither. */
+#define HVMEM__SCRUBBED 0x400u
 /* Likewise: the owner's ids are gone, with their flush: no TLB debt for its sake, but for FOREIGN. */
 #define HVMEM__GONE 0x200u
 

@@ -270,6 +270,15 @@ static hvmem_status host_settle(void *host, hvmem_mfn mfn, hvmem_order order, hv
     return HVMEM_OK;
 }
 
+static hvmem_u32 host_yield_wanted(void *host)
+{
+    struct world *world = host;
+
+    no_lock(world, "yield_wanted");
+    world->yields_asked++;
+    return world->yields != 0 && world->yields_asked % world->yields == 0;
+}
+
 void world_host_ops(struct world *world)
 {
     struct hvmem_host_ops *ops = &world->host;
@@ -298,6 +307,7 @@ void world_host_ops(struct world *world)
     ops->report = host_report;
     ops->bug = host_bug;
     ops->event = host_event;
+    ops->yield_wanted = host_yield_wanted;
     if (!(world->flags & WORLD_NO_SETTLE))
         ops->settle = host_settle;
 }

@@ -102,6 +102,8 @@ struct world {
 
     /* The n-th fallible operation from now fails; 0: none. failed counts those that did. */
     unsigned fail_in;
+    unsigned yields; /* each n-th question of yield_wanted is answered with yes; 0: none */
+    unsigned yields_asked;
     unsigned fail_count;
     /* If set: asked before barrier_cpu does its work, what it fails with; called in waiting loops. */
     hvmem_status (*barrier)(struct world *world, hvmem_cpu cpu);

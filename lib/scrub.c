@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * scrub.c: zeroing memory before somebody waits for it: free blocks by idle CPUs or at boot, and blocks
+ * on their way from their owner to the free sets. A block being scrubbed is RESERVED, so that nobody
+ * takes or frees it; what was not reached goes back as dirty as it was.
+ */
+#include "arena.h"
+#include "cache.h"
+#include "claim.h"
+#include "clock.h"
+#include "drain.h"
+#include "flush.h"
+#include "free.h"
+#include "settle.h"
+#include "take.h"
+#include "testpoint.h"
+#include "walk.h"
+
+/* Largest block taken out at a time: 2 MiB of 4 KiB frames are missing meanwhile. */
+#define SCRUB_ORDER 9u
+/* Parts of blocks looked at under one lock. */
+#define STEPS 64u
+
+#define CURSOR_SCRUB 0x6273637668000001ull
+#define CURSOR_FREE  0x6673637668000001ull
+
+#define OWES_HOST (HVMEM_OWES_HOST0 | HVMEM_OWES_HOST1 | HVMEM_OWES_HOST2)
+
+/* ---- finding dirt ----------------------------------------------------------------------------- */
+
+/* A block in our hands. */
+struct dirty {
+    struct hvmem__bank *bank;
+    hvmem_mfn mfn;
+    hvmem__record record;
+};
+
+/* The free block of the arena that holds *at, or the first of bank b above it. Arena lock held. */
+static int free_from(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
+                     hvmem_mfn at, hvmem_mfn *head, hvmem_u32 *order)
+{
+    hvmem_u32 orders = b->orders;
+    hvmem_mfn best = HVMEM__NO_MFN;
+
+    if (hvmem__arena_find(heap, arena, b, at, head, order))
+        return 1;
+    for (; orders; orders &= orders - 1) {
+        hvmem_u32 k = hvmem__lowest(orders);
+        hvmem_u64 index = hvmem__bits_next(&b->free[k], hvmem__block_index(b, at, k));
+
+        if (index != HVMEM__BITS_NONE && hvmem__block_mfn(b, index, k) > at &&
+            hvmem__block_mfn(b, index, k) < best) {
+            best = hvmem__block_mfn(b, index, k);
+            *order = k;
+        }
+    }
+    *head = best;
+    return best != HVMEM__NO_MFN;
+}
+
+/*
+ * The first dirty part at or after *at in the free block at head, as a block of its own; *at moves
+ * behind what was looked at. Arena lock held.
+ */
+static int dirty_in(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *hb,
+                    hvmem_mfn head, hvmem_u32 order, hvmem_mfn *at, hvmem_mfn *mfn, hvmem_u32 *size)
+{
+    hvmem__record whole = hvmem__rec_with_order(hvmem__load(hvmem__record_at(hb, head)), order);
+    hvmem_mfn end = head + ((hvmem_u64)1 << order);
+    hvmem_u32 steps;
+    (void)arena;
+
+    if (*at < head)
+        *at = head;
+    for (steps = 0; steps < STEPS && *at < end; steps++) {
+        hvmem_mfn part = head, stop;
+        hvmem__record r = hvmem__dirt_part(heap, hb, &part, whole, *at);
+
+        stop = part + ((hvmem_u64)1 << hvmem__rec_order(r));
+        if (hvmem__rec_dirt(r) != HVMEM__DIRT_CLEAN) {
+            *mfn = *at;
+            *size = hvmem__fit(heap, *at, stop - *at);
+            if (*size > SCRUB_ORDER)
+                *size = SCRUB_ORDER;
+            *at += (hvmem_u64)1 << *size;
+            return 1;
+        }
+        *at = stop;
+    }
+    return 0;
+}
+
+/* Take it out of the free sets, unless it is promised. Arena lock held. */
+static int take_out(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
+                    hvmem_mfn head, hvmem_u32 order, struct dirty *dirty, hvmem_u32 size)
+{
+    hvmem_u64 frames = (hvmem_u64)1 << size;
+    struct hvmem__drawn drawn;
+
+    hvmem__claim_take(heap, arena, HVMEM_NULL, frames, &drawn);
+    if (drawn.frames != frames) {
+        hvmem__claim_untake(heap, arena, &drawn, drawn.frames);
+        return 0;
+    }
+    dirty->record = hvmem__arena_carve(heap, arena, b, head, order, dirty->mfn, size);
+    dirty->record = hvmem__rec_with_state(dirty->record, HVMEM_BLOCK_RESERVED);
+    dirty->bank = hvmem__arena_bank(heap, arena, b, dirty->mfn);
+    hvmem__store(&dirty->bank->table->clean, 0);
+    dirty->bank->reserved_frames += frames;
+    hvmem__arena_mark(dirty->bank, dirty->mfn, dirty->record);
+    return 1;
+}
+
+/* One look at bank b from *at on. 1: a block was taken. Arena lock held. */
+static int look(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
+                hvmem_mfn *at, struct dirty *dirty)
+{
+    hvmem_u32 steps;
+
+    for (steps = 0; steps < STEPS && hvmem__bank_holds(b, *at); steps++) {
+        struct hvmem__bank *hb;
+        hvmem_u32 order, size;
+        hvmem_mfn head;
+
+        if (!free_from(heap, arena, b, *at, &head, &order)) {
+            *at = b->base + b->frames;
+            break;
+        }
+        hb = hvmem__arena_bank(heap, arena, b, head);
+        if (dirty_in(heap, arena, hb, head, order, at, &dirty->mfn, &size) &&
+            take_out(heap, arena, hb, head, order, dirty, size))
+            return 1;
+    }
+    return 0;
+}
+
+/* The next dirty block of a node at or after *at. 1: taken; 0: none is left; -1: go on. */
+static int next_dirty(struct hvmem_heap *heap, hvmem_node node, hvmem_mfn *at, struct dirty *dirty)
+{
+    struct hvmem__bank *b = hvmem__bank_from(heap, *at, at);
+    struct hvmem__arena *arena;
+    hvmem_u64 state;
+    int taken = 0;
+
+    if (!b)
+        return 0;
+    if (node != HVMEM_NODE_ANY && b->node != node) {
+        *at = b->base + b->frames;
+        return -1;
+    }
+    arena = hvmem__arena_of(heap, b);
+    state = hvmem__lock_arena(heap, arena);
+    if (b->live)
+        taken = look(heap, arena, b, at, dirty);
+    hvmem__unlock_arena(heap, arena, state);
+    return taken ? 1 : -1;
+}
+
+/* ---- giving back ------------------------------------------------------------------------------ */
+
+/* [lo, hi) of our block becomes free with this record. Arena lock held. */
+static void give_part(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
+                      hvmem_mfn lo, hvmem_mfn hi, hvmem__record record)
+{
+    while (lo < hi) {
+        hvmem_u32 order = hvmem__fit(heap, lo, hi - lo);
+
+        b = hvmem__arena_bank(heap, arena, b, lo);
+        hvmem__return_block(heap, arena, b, lo, hvmem__rec_with_order(record, order));
+        lo += (hvmem_u64)1 << order;
+    }
+}
+
+/* The first `clean` frames were scrubbed; `paid` is no longer owed by any of it. No lock held. */
+static void give_back(struct hvmem_heap *heap, const struct dirty *dirty, hvmem_u64 clean,
+                      hvmem_u32 paid)
+{
+    struct hvmem__arena *arena = hvmem__arena_of(heap, dirty->bank);
+    hvmem_u64 frames = (hvmem_u64)1 << hvmem__rec_order(dirty->record), state;
+    hvmem__record rest =
+        hvmem__rec_with_owed(dirty->record, hvmem__rec_owed(dirty->record) & ~paid);
+    hvmem__record done = hvmem__rec_with_dirt(rest, HVMEM__DIRT_CLEAN);
+
+    /* The zeroes may still be in a cache only. */
+    done = hvmem__rec_with_owed(done,
+                                hvmem__rec_owed(done) | (heap->owed_on_free & HVMEM_OWES_DCACHE));
+    state = hvmem__lock_arena(heap, arena);
+    hvmem__bits_clear(&dirty->bank->head, dirty->mfn - dirty->bank->base);
+    dirty->bank->reserved_frames -= frames;
+    give_part(heap, arena, dirty->bank, dirty->mfn, dirty->mfn + clean, done);
+    give_part(heap, arena, dirty->bank, dirty->mfn + clean, dirty->mfn + frames, rest);
+    hvmem__unlock_arena(heap, arena, state);
+    hvmem__watch(heap);
+}
+
+/* Flush, then zero one block, and give it back. *at: where a later call goes on. */
+static hvmem_status scrub_one(struct hvmem_heap *heap, const struct dirty *dirty,
+                              struct hvmem__budget *budget, hvmem_mfn *at)
+{
+    hvmem_u32 owed = hvmem__rec_owed(dirty->record), paid = 0;
+    hvmem_u64 inside = 0, clean;
+    hvmem_status status = HVMEM_OK;
+
+    if (owed & HVMEM__OWES_FLUSH)
+        status = hvmem__flush_for(heap, hvmem__stamp_time(heap, dirty->record));
+    if (!status) {
+        paid = owed & HVMEM__OWES_FLUSH;
+        (void)HVMEM_TEST_POINT("scrub");
+        status = hvmem__pay_block(heap, dirty->bank, dirty->mfn, dirty->record,
+                                  owed & (OWES_HOST | HVMEM_OWES_SCRUB), &inside, budget);
+    }
+    if (inside)
+        paid |= owed & OWES_HOST;
+    clean = inside >> heap->page_shift;
+    if (status == HVMEM_AGAIN)
+        *at = dirty->mfn + clean;
+    give_back(heap, dirty, clean, paid);
+    return status;
+}
+
+/* ---- public ----------------------------------------------------------------------------------- */
+
+static hvmem_status check(const struct hvmem_heap *heap, hvmem_node node,
+                          const struct hvmem_cursor *cursor)
+{
+    if (!cursor)
+        return HVMEM_E_ARG;
+    if (node != HVMEM_NODE_ANY &&
+        (node >= HVMEM_NODE_LIMIT || !(hvmem__load(&heap->node_mask) >> node & 1)))
+        return HVMEM_E_NODE;
+    if (heap->adopting)
+        return HVMEM_E_PHASE;
+    if (cursor->words[0] &&
+        (cursor->words[0] != CURSOR_SCRUB || cursor->words[1] != node || cursor->words[3]))
+        return HVMEM_E_STALE;
+    return hvmem__can_pay(heap, HVMEM_OWES_SCRUB) ? HVMEM_OK : HVMEM_E_UNSUPPORTED;
+}
+
+static hvmem_status scrub(struct hvmem_heap *heap, hvmem_node node, struct hvmem__budget *budget,
+                          hvmem_mfn *at)
+{
+    for (;;) {
+        hvmem_status status = HVMEM_OK;
+        struct dirty dirty;
+        int found = next_dirty(heap, node, at, &dirty);
+
+        if (!found)
+            return HVMEM_OK;
+        if (found > 0)
+            status = scrub_one(heap, &dirty, budget, at);
+        else
+            hvmem__budget_use(budget, 64);
+        if (status)
+            return status;
+        if (hvmem__budget_stop(heap, budget))
+            return HVMEM_AGAIN;
+    }
+}
+
+hvmem_status hvmem_scrub_step(struct hvmem_heap *heap, hvmem_node node, hvmem_u64 budget,
+                              struct hvmem_cursor *cursor)
+{
+    struct hvmem__budget frames;
+    hvmem_status status;
+
+    if (!heap)
+        return HVMEM_E_ARG;
+    status = check(heap, node, cursor);
+    if (!status) {
+        if (!cursor->words[0]) {
+            hvmem__pcpu_drain_all(heap);
+            cursor->words[0] = CURSOR_SCRUB;
+            cursor->words[1] = node;
+            cursor->words[2] = 0;
+        }
+        frames = hvmem__budget_frames(heap, budget);
+        status = scrub(heap, node, &frames, &cursor->words[2]);
+        if (status != HVMEM_AGAIN)
+            memset(cursor, 0, sizeof *cursor);
+    }
+    return status < 0 ? hvmem__refuse(heap, status, 0, HVMEM_ORDER_ANY, node) : status;
+}
+
+/* Make the block unreachable, once, then zero it. words[3] of the cursor: bytes done. */
+static hvmem_status scrub_owned(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
+                                hvmem__record r, struct hvmem__budget *budget,
+                                struct hvmem_cursor *cursor)
+{
+    hvmem__record dirty = hvmem__rec_with_bias(hvmem__rec_with_owner(r, 0), 0);
+    hvmem_status status = HVMEM_OK;
+
+    dirty = hvmem__rec_with_dirt(dirty, HVMEM__DIRT_DIRTY);
+    if (!cursor->words[0]) {
+        status = hvmem__flush_for(
+            heap, hvmem__stamp_decode(hvmem__stamp_now(heap), hvmem__load(&heap->clock.now)));
+        if (status)
+            return status;
+        cursor->words[0] = CURSOR_FREE;
+        cursor->words[1] = mfn;
+        cursor->words[2] = r;
+        cursor->words[3] = 0;
+    }
+    return hvmem__pay_block(heap, b, mfn, dirty, HVMEM_OWES_SCRUB, &cursor->words[3], budget);
+}
+
+hvmem_status hvmem_free_scrubbed(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order,
+                                 struct hvmem_domain *domain, hvmem_u32 owed, hvmem_u64 budget,
+                                 struct hvmem_cursor *cursor)
+{
+    const struct hvmem_domain *owner = domain;
+    struct hvmem__budget frames;
+    struct hvmem__bank *b;
+    hvmem__record r = 0;
+    hvmem_status status;
+
+    if (!heap)
+        return HVMEM_E_ARG;
+    status = cursor && !(owed & ~HVMEM_OWES_ANY) ? HVMEM_OK : HVMEM_E_ARG;
+    if (!status)
+        status = hvmem__may_free(heap, mfn, order, &owner, &b, &r);
+    if (!status && cursor->words[0] &&
+        (cursor->words[0] != CURSOR_FREE || cursor->words[1] != mfn || cursor->words[2] != r ||
+         cursor->words[3] >> heap->page_shift > (hvmem_u64)1 << hvmem__rec_order(r)))
+        status = HVMEM_E_STALE;
+    if (!status) {
+        frames = hvmem__budget_frames(heap, budget);
+        status = scrub_owned(heap, b, mfn, r, &frames, cursor);
+        if (!status)
+            status = hvmem__free_block(heap, b, mfn, r,
+                                       (owed & ~(HVMEM__OWES_FLUSH | HVMEM_OWES_SCRUB)) |
+                                           HVMEM__SCRUBBED);
+        if (status != HVMEM_AGAIN)
+            memset(cursor, 0, sizeof *cursor);
+    }
+    return status < 0 ? hvmem__refuse(heap, status, mfn, order, owed) : status;
+}
