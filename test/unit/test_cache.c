@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Cache work by frame: covered exactly, in stretches of a constant number of lines, with any budget and
+ * line size; nothing where the machine needs nothing.
+ */
+#include "expect.h"
+
+#include <hvmem/cache.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FRAMES 2048u
+
+static struct log {
+    uint64_t calls, bytes, longest, next, whole, icache, icache_all;
+    int gap; /* a stretch did not begin where the last one ended */
+} log_now;
+
+static hvmem_status note(hvmem_uptr addr, hvmem_size bytes)
+{
+    log_now.gap |= log_now.calls != 0 && addr != log_now.next;
+    log_now.calls++;
+    log_now.bytes += bytes;
+    log_now.next = addr + bytes;
+    if (bytes > log_now.longest)
+        log_now.longest = bytes;
+    return HVMEM_OK;
+}
+
+static hvmem_status dcache(struct hvmem_backend *be, hvmem_u32 op, hvmem_uptr addr,
+                           hvmem_size bytes)
+{
+    (void)be;
+    return op <= HVMEM_DC_CLEAN_POU ? note(addr, bytes) : HVMEM_E_ARG;
+}
+
+static hvmem_status icache(struct hvmem_backend *be, hvmem_uptr addr, hvmem_size bytes)
+{
+    (void)be;
+    log_now.icache++;
+    return note(addr, bytes);
+}
+
+static hvmem_status icache_all(struct hvmem_backend *be, hvmem_u32 scope)
+{
+    (void)be;
+    (void)scope;
+    log_now.icache_all++;
+    return HVMEM_OK;
+}
+
+static hvmem_status dcache_all(struct hvmem_backend *be, hvmem_u32 op)
+{
+    (void)be;
+    log_now.whole++;
+    return op <= HVMEM_DC_CLEAN_INVALIDATE ? HVMEM_OK : HVMEM_E_ARG;
+}
+
+static struct world *world_of_lines(hvmem_u32 dline, hvmem_u32 iline, hvmem_u64 features,
+                                    hvmem_u32 page_shift)
+{
+    struct hvmem_config config = world_config();
+    struct world *world;
+
+    config.page_shift = page_shift;
+    world = WORLD_NEW(&config, WORLD_BROADCAST);
+    world->backend_ops.dcache = dcache;
+    world->backend_ops.icache = icache;
+    world->backend_ops.icache_all = icache_all;
+    world->backend_ops.dcache_all = dcache_all;
+    world->backend.caps.dline = dline;
+    world->backend.caps.iline = iline;
+    world->backend.caps.features |= features;
+    CHECK_EQ(world_bank(world, 0, FRAMES, 0, 0), HVMEM_OK);
+    memset(&log_now, 0, sizeof log_now);
+    return world;
+}
+
+static unsigned run(struct world *world, hvmem_mfn mfn, hvmem_u64 frames, hvmem_u32 op,
+                    hvmem_u64 lines)
+{
+    struct hvmem_cursor cursor = {{0}};
+    unsigned calls = 0;
+    hvmem_status status;
+
+    do {
+        status = hvmem_cache_range(world->heap, mfn, frames, op, lines, &cursor);
+        calls++;
+    } while (status == HVMEM_AGAIN && calls < 100000);
+    CHECK_EQ(status, HVMEM_OK);
+    return calls;
+}
+
+/* B44: any range, line size and budget, the smallest line of any kind counts. */
+TEST(B44_exact_in_bounded_stretches)
+{
+    static const hvmem_u32 lines[] = {16, 32, 64, 128};
+    static const struct {
+        hvmem_mfn mfn;
+        hvmem_u64 frames;
+    } ranges[] = {{0, 1}, {1, 1}, {3, 5}, {511, 2}, {7, 1000}, {0, 2048}, {513, 1023}};
+    static const hvmem_u64 budgets[] = {0, 1, 255, 256, 257, 5000};
+    unsigned i, j, k;
+
+    for (i = 0; i < 4; i++)
+        for (j = 0; j < 7; j++)
+            for (k = 0; k < 6; k++) {
+                struct world *world = world_of_lines(lines[i], 64, 0, k % 2 ? 12 : 16);
+                hvmem_u64 bytes = ranges[j].frames << world->config.page_shift;
+                hvmem_u64 least = lines[i] < 64 ? lines[i] : 64;
+                unsigned calls = run(world, ranges[j].mfn, ranges[j].frames,
+                                     HVMEM_DC_CLEAN_INVALIDATE, budgets[k]);
+
+                CHECK_EQ(log_now.bytes, bytes);
+                CHECK(!log_now.gap);
+                CHECK(log_now.longest <= HVMEM_CACHE_STRETCH * least);
+                if (budgets[k] == 0)
+                    CHECK_EQ(calls, 1);
+                else
+                    CHECK(calls >= bytes / ((budgets[k] + HVMEM_CACHE_STRETCH) * least));
+                WORLD_END(world);
+            }
+}
+
+/* B44: the top of the address space, ranges that wrap, empty ones. */
+TEST(B44_top_of_the_address_space)
+{
+    struct world *world = world_of_lines(64, 64, 0, 12);
+    struct hvmem_cursor cursor = {{0}};
+    const hvmem_u64 top = 1ull << 40;
+
+    CHECK_EQ(run(world, top - 1, 1, HVMEM_DC_CLEAN, 0), 1);
+    CHECK_EQ(log_now.bytes, 4096);
+    CHECK_REFUSED(world, hvmem_cache_range(world->heap, top - 1, 2, 0, 0, &cursor), HVMEM_E_RANGE);
+    CHECK_REFUSED(world, hvmem_cache_range(world->heap, top, 1, 0, 0, &cursor), HVMEM_E_RANGE);
+    CHECK_REFUSED(world, hvmem_cache_range(world->heap, 1, ~0ull, 0, 0, &cursor), HVMEM_E_RANGE);
+    CHECK_REFUSED(world, hvmem_cache_range(world->heap, 1, 0, 0, 0, &cursor), HVMEM_E_RANGE);
+    CHECK_REFUSED(world, hvmem_cache_range(world->heap, 1, 1, 4, 0, &cursor), HVMEM_E_ARG);
+    CHECK_REFUSED(world, hvmem_cache_range(world->heap, 1, 1, 33 + HVMEM_DC_INVALIDATE, 0, &cursor),
+                  HVMEM_E_ARG);
+    CHECK_REFUSED(world, hvmem_cache_range(world->heap, 1, 1, 0, 0, NULL), HVMEM_E_ARG);
+    CHECK_EQ(hvmem_cache_range(NULL, 1, 1, 0, 0, &cursor), HVMEM_E_ARG);
+    WORLD_END(world);
+}
+
+/* The host wants its CPU back after every stretch: so it is asked, and heeded. */
+TEST(host_is_asked_after_each_stretch)
+{
+    struct world *world = world_of_lines(64, 64, 0, 12);
+
+    world->yields = 1;
+    CHECK_EQ(run(world, 0, 1024, HVMEM_DC_CLEAN, 0), 1024 * 64 / HVMEM_CACHE_STRETCH);
+    CHECK_EQ(log_now.calls, 1024 * 64 / HVMEM_CACHE_STRETCH);
+    CHECK_EQ(log_now.bytes, 1024 * 4096);
+    WORLD_END(world);
+}
+
+/* Cursors of another range, operation or kind, and such that claim too much. */
+TEST(cursors)
+{
+    struct world *world = world_of_lines(64, 64, 0, 12);
+    struct hvmem_cursor cursor = {{0}}, bad;
+    unsigned i;
+
+    CHECK_EQ(hvmem_cache_range(world->heap, 0, 64, HVMEM_DC_CLEAN, 256, &cursor), HVMEM_AGAIN);
+    for (i = 0; i < 3; i++) {
+        bad = cursor;
+        bad.words[i]++;
+        CHECK_REFUSED(world, hvmem_cache_range(world->heap, 0, 64, HVMEM_DC_CLEAN, 256, &bad),
+                      HVMEM_E_STALE);
+    }
+    bad = cursor;
+    bad.words[3] = 64 * 4096;
+    CHECK_REFUSED(world, hvmem_cache_range(world->heap, 0, 64, HVMEM_DC_CLEAN, 256, &bad),
+                  HVMEM_E_STALE);
+    CHECK_REFUSED(world, hvmem_cache_range(world->heap, 0, 65, HVMEM_DC_CLEAN, 256, &cursor),
+                  HVMEM_E_STALE);
+    CHECK_REFUSED(world, hvmem_cache_range(world->heap, 0, 64, HVMEM_DC_INVALIDATE, 256, &cursor),
+                  HVMEM_E_STALE);
+    WORLD_END(world);
+}
+
+/* Capabilities: nothing, one whole operation if asked, or an aliasing instruction cache. */
+TEST(what_the_machine_needs)
+{
+    struct world *world = world_of_lines(0, 64, 0, 12);
+
+    (void)run(world, 0, 64, HVMEM_DC_CLEAN, 0);
+    CHECK_EQ(log_now.calls, 0);
+    (void)run(world, 0, 64, HVMEM_CACHE_ICACHE, 0);
+    CHECK(log_now.icache > 0);
+    WORLD_END(world);
+    world = world_of_lines(64, 64, HVMEM_CAP_ICOHERENT | HVMEM_CAP_WHOLE_CACHE, 12);
+    (void)run(world, 0, 64, HVMEM_CACHE_ICACHE, 0);
+    (void)run(world, 0, 64, HVMEM_DC_CLEAN_POU, 0);
+    CHECK_EQ(log_now.calls, 0);
+    world->backend.caps.cache_bytes = 63 * 4096;
+    (void)run(world, 0, 64, HVMEM_DC_CLEAN, 0);
+    CHECK_EQ(log_now.whole, 0);
+    (void)run(world, 0, 64, HVMEM_DC_CLEAN | HVMEM_CACHE_MAY_WHOLE, 0);
+    CHECK_EQ(log_now.whole, 1);
+    (void)run(world, 0, 63, HVMEM_DC_CLEAN | HVMEM_CACHE_MAY_WHOLE, 0);
+    CHECK_EQ(log_now.whole, 1);
+    WORLD_END(world);
+    world = world_of_lines(64, 64, HVMEM_CAP_DIC | HVMEM_CAP_IDC, 12);
+    (void)run(world, 0, 64, HVMEM_CACHE_ICACHE, 0);
+    CHECK_EQ(log_now.calls, 0);
+    WORLD_END(world);
+    world = world_of_lines(64, 64, 0, 12);
+    world->backend.caps.quirks = HVMEM_QUIRK_VIPT_ICACHE;
+    (void)run(world, 0, 64, HVMEM_CACHE_ICACHE, 1000);
+    CHECK_EQ(log_now.icache, 0);
+    CHECK_EQ(log_now.bytes, 64 * 4096);
+    CHECK_EQ(log_now.icache_all, 1);
+    WORLD_END(world);
+}
