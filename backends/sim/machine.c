@@ -52,6 +52,7 @@ void hvmem_sim_use_data(struct hvmem_sim_machine *m, hvmem_mfn mfn, hvmem_u64 fr
 
         frame->use = HVMEM_SIM_DATA;
         frame->serial = serial;
+        frame->turn++;
         fill_with_traps(m, frame);
     }
 }
@@ -60,7 +61,8 @@ void hvmem_sim_use_table(struct hvmem_sim_machine *m, hvmem_mfn mfn, hvmem_u32 s
 {
     struct hvmem_sim_frame *frame = frame_of(m, mfn);
 
-    memset(frame, 0, sizeof *frame);
+    memset(frame->word, 0, sizeof frame->word);
+    frame->turn++;
     frame->use = HVMEM_SIM_TABLE;
     frame->serial = serial;
 }
@@ -74,12 +76,16 @@ void hvmem_sim_use_none(struct hvmem_sim_machine *m, hvmem_mfn mfn, hvmem_u64 fr
     }
 }
 
+/* Frames behind an entry. */
+static hvmem_u64 span_of(const struct hvmem_sim_entry *entry)
+{
+    return !entry->table && entry->shift ? HVMEM_SIM_FANOUT : 1;
+}
+
 /* Whether an entry of a TLB leads to one of the frames. */
 static int reaches(const struct hvmem_sim_entry *entry, hvmem_mfn mfn, hvmem_u64 frames)
 {
-    hvmem_u64 span = entry->table ? 1 : (hvmem_u64)1 << entry->shift;
-
-    return entry->valid && entry->frame < mfn + frames && mfn < entry->frame + span;
+    return entry->valid && entry->frame < mfn + frames && mfn < entry->frame + span_of(entry);
 }
 
 hvmem_u64 hvmem_sim_reached(const struct hvmem_sim_machine *m, hvmem_mfn mfn, hvmem_u64 frames)
@@ -89,12 +95,37 @@ hvmem_u64 hvmem_sim_reached(const struct hvmem_sim_machine *m, hvmem_mfn mfn, hv
 
     for (row = 0; row < m->config.cpus + m->config.devices; row++) {
         const struct hvmem_sim_entry *entry = hvmem_sim_tlb_entries(&m->tlb, row);
+        int cpu = row < m->config.cpus;
 
-        if (row < m->config.cpus && !hvmem_sim_online(m, row))
+        if (cpu && !hvmem_sim_online(m, row))
             continue;
         for (i = 0; i < m->config.slots; i++)
-            n += (hvmem_u64)reaches(&entry[i], mfn, frames);
+            n += (hvmem_u64)(reaches(&entry[i], mfn, frames) &&
+                             (!cpu || hvmem_sim_tlb_usable(&m->tlb, row, &entry[i])));
     }
+    return n;
+}
+
+/* How often the frames behind an entry were put to use, together. */
+static hvmem_u32 turns(const struct hvmem_sim_machine *m, const struct hvmem_sim_entry *entry)
+{
+    hvmem_u64 first = entry->frame - m->config.base, i;
+    hvmem_u32 sum = 0;
+
+    for (i = first; i < first + span_of(entry) && i < m->config.frames; i++)
+        sum += m->frame[i].turn;
+    return sum;
+}
+
+hvmem_u64 hvmem_sim_outdated(const struct hvmem_sim_machine *m, hvmem_u32 row)
+{
+    const struct hvmem_sim_entry *entry = hvmem_sim_tlb_entries(&m->tlb, row);
+    hvmem_u64 n = 0;
+    hvmem_u32 i;
+
+    for (i = 0; i < m->config.slots; i++)
+        n += (hvmem_u64)(hvmem_sim_tlb_usable(&m->tlb, row, &entry[i]) &&
+                         entry[i].turn != turns(m, &entry[i]));
     return n;
 }
 
@@ -184,17 +215,18 @@ static int step(void *ctx, const struct hvmem_tlb_space *space, hvmem_u64 table,
     const struct hvmem_sim_frame *frame;
     hvmem_u32 word;
 
-    if (page >= HVMEM_SIM_PAGES)
+    if (page >> 9 >= HVMEM_SIM_FANOUT || (page & 511) >= HVMEM_SIM_FANOUT)
         return 0;
     frame = level ? frame_of(m, table) : &m->frame[(hvmem_u32)space->root];
     m->recycled += frame->use != HVMEM_SIM_TABLE || frame->serial != (hvmem_u32)(space->root >> 32);
-    word = frame->word[level ? page % HVMEM_SIM_FANOUT : page / HVMEM_SIM_FANOUT];
+    word = frame->word[level ? page & 511 : page >> 9];
     if (!(word & 1u))
         return 0;
     entry->table = level ? 0 : word >> 1 & 1u;
-    entry->shift = level ? 0 : HVMEM_SIM_BLOCK_ORDER;
+    entry->shift = level ? 0 : 9;
     entry->page = page >> entry->shift << entry->shift;
     entry->frame = m->config.base + (word >> 2);
+    entry->turn = turns(m, entry);
     return 1;
 }
 
@@ -366,6 +398,11 @@ static const struct hvmem_backend_ops machine_ops = {
 
 /* ---- set-up ---------------------------------------------------------------------------------- */
 
+static hvmem_u64 pick(hvmem_u64 random)
+{
+    return hvmem_sim_input(random % HVMEM_SIM_PAGES);
+}
+
 static struct hvmem_sim_tlb_config tlb_config(struct hvmem_sim_machine *m,
                                               const struct hvmem_sim_machine_config *config)
 {
@@ -375,7 +412,7 @@ static struct hvmem_sim_tlb_config tlb_config(struct hvmem_sim_machine *m,
     tlb.cpus = config->cpus;
     tlb.devices = config->devices;
     tlb.slots = config->slots;
-    tlb.page_bits = 6;
+    tlb.pick = pick;
     tlb.features = config->features;
     tlb.flawed = config->flawed;
     tlb.seed = config->seed + 1;

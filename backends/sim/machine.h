@@ -18,11 +18,20 @@
 #include "data.h"
 #include "tlb.h"
 
-/* A space has a root of 8 entries, each a block of 8 pages or a table of 8 pages. */
+/*
+ * A space has a root of 8 entries, each a block or a table. Geometry is that of 4 KiB granules, levels 2
+ * and 3, of which only a part is used: a block or a table spans 512 input pages, the first 8 of which
+ * can be mapped. Operations count these, 0 .. HVMEM_SIM_PAGES - 1; hvmem_sim_input() gives input pages.
+ */
 #define HVMEM_SIM_FANOUT      8u
 #define HVMEM_SIM_PAGES       64u
 #define HVMEM_SIM_BLOCK_ORDER 3u
 #define HVMEM_SIM_CPUS        256u
+
+static inline hvmem_u64 hvmem_sim_input(hvmem_u64 page)
+{
+    return page / HVMEM_SIM_FANOUT << 9 | page % HVMEM_SIM_FANOUT;
+}
 
 /* What a frame is used as. */
 #define HVMEM_SIM_FREE  0u
@@ -31,7 +40,9 @@
 
 struct hvmem_sim_frame {
     hvmem_u32 use;
-    hvmem_u32 serial;                 /* TABLE: of its space; DATA: of its owner */
+    hvmem_u32 serial; /* TABLE: of its space; DATA: of its owner */
+    hvmem_u32 turn;   /* times it was put to use */
+    hvmem_u32 reserved;
     hvmem_u32 word[HVMEM_SIM_FANOUT]; /* as a walker reads it */
 };
 
@@ -97,10 +108,16 @@ void hvmem_sim_use_table(struct hvmem_sim_machine *m, hvmem_mfn mfn, hvmem_u32 s
 void hvmem_sim_use_none(struct hvmem_sim_machine *m, hvmem_mfn mfn, hvmem_u64 frames);
 
 /*
- * The oracle: translations and pointers to tables by which a CPU that is online or a device reaches
- * one of the frames. 0 is what a hand-over needs.
+ * The oracle: translations and pointers to tables by which a CPU that is online, with the space it has
+ * loaded, or a device reaches one of the frames. 0 is what a hand-over needs.
  */
 hvmem_u64 hvmem_sim_reached(const struct hvmem_sim_machine *m, hvmem_mfn mfn, hvmem_u64 frames);
+/*
+ * What a CPU or device holds for the space it has loaded and that leads to frames which were put to
+ * another use since. 0 is what the load of a space needs: entries under tags that are not loaded may be
+ * older.
+ */
+hvmem_u64 hvmem_sim_outdated(const struct hvmem_sim_machine *m, hvmem_u32 row);
 
 /* ---- tables: writes of the code that runs; visible to walkers at once ---- */
 

@@ -43,6 +43,12 @@ static int tagged_for(const struct hvmem_sim_tlb *tlb, const struct hvmem_sim_en
     return entry->global || entry->id == space->id;
 }
 
+int hvmem_sim_tlb_usable(const struct hvmem_sim_tlb *tlb, hvmem_u32 row,
+                         const struct hvmem_sim_entry *entry)
+{
+    return entry->valid && tlb->loaded[row].on && tagged_for(tlb, entry, &tlb->loaded[row].space);
+}
+
 static int covers(const struct hvmem_sim_entry *entry, hvmem_u64 page)
 {
     return page >> entry->shift == entry->page >> entry->shift;
@@ -166,7 +172,12 @@ void hvmem_sim_tlb_speculate(struct hvmem_sim_tlb *tlb, hvmem_cpu cpu, hvmem_u32
     const struct hvmem_sim_loaded *loaded = &tlb->loaded[cpu];
 
     for (; loaded->on && count > 0; count--) {
-        hvmem_u64 page = next_random(tlb) & (((hvmem_u64)1 << tlb->config.page_bits) - 1);
+        hvmem_u64 page = next_random(tlb);
+
+        if (tlb->config.pick)
+            page = tlb->config.pick(page);
+        else
+            page &= ((hvmem_u64)1 << tlb->config.page_bits) - 1;
 
         if (find(tlb, cpu, &loaded->space, page))
             continue;

@@ -28,6 +28,8 @@ struct hvmem_sim_entry {
     hvmem_u8 global;
     hvmem_u8 table;
     hvmem_u32 valid; /* the model's: 1, HVMEM_SIM_LINGERS or _ANNOUNCED */
+    hvmem_u32 turn;  /* whatever the walk gave */
+    hvmem_u32 reserved;
 };
 /*
  * Entries of flawed hardware (config.flawed) whose invalidation is not through: stores through them may
@@ -68,6 +70,8 @@ struct hvmem_sim_tlb_config {
     hvmem_u32 level;  /* with step: number of the first, arm64 numbering */
     hvmem_u32 devices; /* rows behind the CPUs */
     hvmem_u32 flawed;  /* 1: broadcasts need the second operation (HVMEM_QUIRK_REPEAT_TLBI) */
+    /* Page that a random number stands for, for speculation; NULL: one below 2^page_bits. */
+    hvmem_u64 (*pick)(hvmem_u64 random);
 };
 #define HVMEM_SIM_LEVELS 5u
 
@@ -130,6 +134,10 @@ void hvmem_sim_tlb_wait(struct hvmem_sim_tlb *tlb);
 /* A guest is entered with this TLB_CONTROL (SVM): it acts, then the space is loaded. */
 void hvmem_sim_tlb_vmrun(struct hvmem_sim_tlb *tlb, hvmem_cpu cpu,
                          const struct hvmem_tlb_space *space, hvmem_u32 tlb_control);
+
+/* Whether accesses of the row, as it is loaded now, use the entry. */
+int hvmem_sim_tlb_usable(const struct hvmem_sim_tlb *tlb, hvmem_u32 row,
+                         const struct hvmem_sim_entry *entry);
 
 /* For oracles: the entries of a CPU or device, config.slots of them, those with `valid` set. */
 const struct hvmem_sim_entry *hvmem_sim_tlb_entries(const struct hvmem_sim_tlb *tlb, hvmem_cpu cpu);

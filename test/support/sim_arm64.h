@@ -11,7 +11,7 @@
 #include <hvmem/arm64.h>
 #include <hvmem/record.h>
 
-#define SIM_ARM64_EVENTS 256u
+#define SIM_ARM64_EVENTS 2048u
 
 struct sim_arm64 {
     struct hvmem_record log;

@@ -36,40 +36,7 @@ static int bad(const struct sim_rig *rig, unsigned flag)
     return (rig->flags & flag) != 0;
 }
 
-/* ---- flushes that the hypervisor does at once ------------------------------------------------ */
-
-struct order {
-    struct sim_rig *rig;
-    struct hvmem_tlb_flush flush;
-};
-
-static void flush_here(void *arg)
-{
-    struct order *order = arg;
-    struct hvmem_backend *be = &order->rig->m.backend;
-
-    must(order->rig, be->ops->tlb_flush(be, &order->flush), "tlb_flush");
-}
-
-/* All CPUs, then the devices: only then it is done. */
-static void flush_now(struct sim_rig *rig, const struct hvmem_tlb_flush *flush)
-{
-    struct hvmem_cpuset set = {.words = rig->m.online, .cpus = rig->cpus};
-    struct order order = {rig, *flush};
-    uint64_t online[HVMEM_SIM_CPUS / 64];
-    unsigned d;
-
-    if (rig->flags & SIM_BROADCAST) {
-        order.flush.scope = HVMEM_SCOPE_INNER;
-        flush_here(&order);
-    } else {
-        memcpy(online, rig->m.online, sizeof online);
-        set.words = online;
-        must(rig, hvmem_sim_call_cpus(&rig->m, &set, flush_here, &order), "call_cpus");
-    }
-    for (d = 0; d < rig->m.config.devices && !bad(rig, SIM_BAD_DEVICE); d++)
-        must(rig, hvmem_sim_device_flush(&rig->m, d, &order.flush), "device");
-}
+/* ---- devices ----------------------------------------------------------------------------------- */
 
 /* Devices have no debts: they are told before a frame is freed. */
 static void tell_devices(struct sim_rig *rig)
@@ -79,38 +46,6 @@ static void tell_devices(struct sim_rig *rig)
 
     for (d = 0; d < rig->m.config.devices && !bad(rig, SIM_BAD_DEVICE); d++)
         must(rig, hvmem_sim_device_flush(&rig->m, d, &all), "device");
-}
-
-/* One range of a space, or all of it, or everything: each is enough. */
-static void flush_range(struct sim_rig *rig, const struct hvmem_sim_space *space, hvmem_u32 page,
-                        hvmem_u32 pages, hvmem_u32 flags)
-{
-    struct hvmem_tlb_range range = {.start = (hvmem_u64)page << 12, .pages = pages};
-    struct hvmem_tlb_flush flush = {.size = sizeof flush, .what = HVMEM_FLUSH_RANGES};
-
-    range.stride_shift = 12;
-    range.level = HVMEM_LEVEL_UNKNOWN;
-    if ((flags & HVMEM_RANGE_LEAF) && test_below(&rig->rng, 2)) /* blocks lie in the root */
-        range.level = pages == 1u << HVMEM_SIM_BLOCK_ORDER ? 2 : 3;
-    range.flags = (hvmem_u16)flags;
-    flush.space = space->tag;
-    flush.ranges = &range;
-    flush.count = 1;
-    if (!(flags & HVMEM_RANGE_LEAF) || !bad(rig, SIM_BAD_TABLE)) {
-        hvmem_u64 kind = test_below(&rig->rng, 8);
-
-        if (kind < 2)
-            flush.what = kind ? HVMEM_FLUSH_SPACE : HVMEM_FLUSH_ALL;
-    }
-    flush_now(rig, &flush);
-}
-
-static void flush_space(struct sim_rig *rig, const struct hvmem_sim_space *space)
-{
-    struct hvmem_tlb_flush flush = {.size = sizeof flush, .what = HVMEM_FLUSH_SPACE};
-
-    flush.space = space->tag;
-    flush_now(rig, &flush);
 }
 
 /* ---- the oracle ------------------------------------------------------------------------------ */
@@ -158,9 +93,10 @@ void sim_access(struct sim_rig *rig, hvmem_u32 row)
     uint32_t self;
     hvmem_mfn mfn;
 
-    if (rig->loaded[row] < 0 || !hvmem_sim_tlb_access(&rig->m.tlb, row, page, &entry))
+    if (rig->loaded[row] < 0 ||
+        !hvmem_sim_tlb_access(&rig->m.tlb, row, hvmem_sim_input(page), &entry))
         return;
-    mfn = entry.frame + (page - entry.page);
+    mfn = entry.frame + (entry.shift ? page % HVMEM_SIM_FANOUT : 0);
     self = rig->tenant[rig->loaded[row]].space.serial;
     /* What another lends, and what is no longer its own, it leaves alone. */
     if (rig->m.frame[mfn - rig->m.config.base].serial != self)
@@ -194,6 +130,24 @@ static hvmem_status table_frame(struct sim_rig *rig, hvmem_mfn *mfn)
     return status;
 }
 
+/* Bytes of input that a table or a block spans, log2. */
+#define SPAN_SHIFT 21
+
+/* A table without entries is unhooked, forgotten everywhere and freed by one gather. */
+static void gather_table(struct sim_rig *rig, int tenant, hvmem_u32 slot)
+{
+    struct sim_tenant *t = &rig->tenant[tenant];
+    hvmem_u64 at = (hvmem_u64)slot << SPAN_SHIFT;
+    struct hvmem_gather gather = {0};
+
+    must(rig, hvmem_gather_begin(&gather, &t->mapping, 0, at, 1ull << SPAN_SHIFT), "gather_begin");
+    must(rig,
+         hvmem_gather_table(&gather, hvmem_sim_unhook(&rig->m, &t->space, slot), at, 3,
+                            HVMEM_TABLE_TOLD),
+         "gather_table");
+    must(rig, hvmem_gather_finish(&gather), "gather_finish");
+}
+
 void sim_drop_table(struct sim_rig *rig, int tenant, hvmem_u32 slot, int at_once)
 {
     struct sim_tenant *t = &rig->tenant[tenant];
@@ -206,14 +160,17 @@ void sim_drop_table(struct sim_rig *rig, int tenant, hvmem_u32 slot, int at_once
     if (!hvmem_sim_has_table(&rig->m, &t->space, slot))
         return;
     t->busy++;
-    mfn = hvmem_sim_unhook(&rig->m, &t->space, slot);
-    if (at_once)
-        flush_range(rig, &t->space, first, HVMEM_SIM_FANOUT,
-                    bad(rig, SIM_BAD_TABLE) ? HVMEM_RANGE_LEAF : 0);
-    else
-        tell_devices(rig);
-    must(rig, hvmem_free_owned(rig->heap, mfn, 0, NULL, at_once ? 0 : HVMEM_OWES_TLB),
-         "free of a table");
+    if (at_once && !bad(rig, SIM_BAD_TABLE)) {
+        gather_table(rig, tenant, slot);
+    } else {
+        mfn = hvmem_sim_unhook(&rig->m, &t->space, slot);
+        if (at_once)
+            sim_shoot(rig, tenant, first, HVMEM_SIM_FANOUT, HVMEM_RANGE_LEAF);
+        else
+            tell_devices(rig);
+        must(rig, hvmem_free_owned(rig->heap, mfn, 0, NULL, at_once ? 0 : HVMEM_OWES_TLB),
+             "free of a table");
+    }
     t->busy--;
 }
 
@@ -337,33 +294,62 @@ void sim_share(struct sim_rig *rig, int tenant, int block, int guest)
     b->state = SIM_MAPPED;
 }
 
+/* Unmap from the owner's space and free by one gather; a loan is forgotten before that. */
+static void gather_block(struct sim_rig *rig, int tenant, struct sim_block *b, int guest)
+{
+    struct sim_tenant *t = &rig->tenant[tenant];
+    hvmem_u32 pages = 1u << b->order, i;
+    int block = b->order == HVMEM_SIM_BLOCK_ORDER;
+    hvmem_u32 owed = 0;
+    hvmem_u64 at = hvmem_sim_input(b->page) << 12;
+    struct hvmem_gather gather = {0};
+
+    must(rig,
+         hvmem_gather_begin(&gather, &t->mapping, 0, at,
+                            block ? 1ull << SPAN_SHIFT : (hvmem_u64)pages << 12),
+         "gather_begin");
+    set_pages(rig, tenant, b->page, 0, b->order, 0);
+    for (i = 0; i < (block ? 1 : pages); i++)
+        must(rig,
+             hvmem_gather_entry(&gather, at + ((hvmem_u64)i << 12), block ? SPAN_SHIFT : 12,
+                                block ? 2 : 3, HVMEM_ENTRY_EXEC),
+             "gather_entry");
+    if (guest >= 0) {
+        set_pages(rig, guest, b->guest_page, 0, b->order, 0);
+        if (rig->tenant[guest].dying) /* its mapping is going: pay at the next hand-over */
+            owed = HVMEM_OWES_FOREIGN;
+        else if (!bad(rig, SIM_BAD_FOREIGN))
+            sim_shoot(rig, guest, b->guest_page, block ? 512 : pages, HVMEM_RANGE_LEAF);
+    }
+    must(rig, hvmem_gather_free(&gather, b->mfn, b->order, t->domain, owed), "gather_free");
+    must(rig, hvmem_gather_finish(&gather), "gather_finish");
+}
+
 void sim_give_back(struct sim_rig *rig, int tenant, int block, int at_once)
 {
     struct sim_tenant *t = &rig->tenant[tenant];
     struct sim_block *b = &t->block[block];
-    hvmem_u32 owed = at_once || bad(rig, SIM_BAD_FREE) ? 0 : HVMEM_OWES_TLB;
-    hvmem_u32 pages = 1u << b->order;
+    hvmem_u32 owed = bad(rig, SIM_BAD_FREE) ? 0 : HVMEM_OWES_TLB;
     int mapped = b->state == SIM_MAPPED, guest = mapped ? b->guest : -1;
 
     b->state = SIM_BUSY;
     if (guest >= 0)
         rig->tenant[guest].busy++;
-    if (mapped) {
-        set_pages(rig, tenant, b->page, 0, b->order, 0);
-        if (guest >= 0)
-            set_pages(rig, guest, b->guest_page, 0, b->order, 0);
-        if (at_once)
-            flush_range(rig, &t->space, b->page, pages, HVMEM_RANGE_LEAF);
-        else
+    if (mapped && at_once) {
+        gather_block(rig, tenant, b, guest);
+    } else {
+        if (mapped) {
+            set_pages(rig, tenant, b->page, 0, b->order, 0);
+            if (guest >= 0)
+                set_pages(rig, guest, b->guest_page, 0, b->order, 0);
             tell_devices(rig);
-        if (guest >= 0 && at_once && !bad(rig, SIM_BAD_FOREIGN))
-            flush_range(rig, &rig->tenant[guest].space, b->guest_page, pages, HVMEM_RANGE_LEAF);
-        else if (guest >= 0)
+        }
+        if (guest >= 0)
             owed = bad(rig, SIM_BAD_FOREIGN) ? 0 : HVMEM_OWES_FOREIGN;
+        must(rig, hvmem_free_owned(rig->heap, b->mfn, b->order, t->domain, owed), "free");
     }
     if (guest >= 0)
         rig->tenant[guest].busy--;
-    must(rig, hvmem_free_owned(rig->heap, b->mfn, b->order, t->domain, owed), "free");
     b->state = SIM_NONE;
 }
 
@@ -384,9 +370,7 @@ hvmem_status sim_create(struct sim_rig *rig, int tenant)
              hvmem_domain_create(rig->heap, t->memory, hvmem_domain_size(rig->heap), &config,
                                  &t->domain),
              "domain_create");
-        hvmem_sim_space_create(&rig->m, &t->space,
-                               rig->flags & SIM_BROADCAST ? HVMEM_REGIME_STAGE2 : HVMEM_REGIME_USER,
-                               (hvmem_u32)tenant + 1, root);
+        sim_space_create(rig, tenant, root);
         t->running = 0;
     }
     t->busy--;
@@ -435,12 +419,12 @@ void sim_destroy(struct sim_rig *rig, int tenant)
     int k;
 
     t->busy++;
+    t->dying = 1;
     must(rig, hvmem_domain_kill(t->domain), "kill");
     for (row = 0; row < rig->cpus + rig->m.config.devices; row++)
         if (rig->loaded[row] == tenant)
             sim_switch(rig, row, -1, 0);
-    if (!bad(rig, SIM_BAD_ID))
-        flush_space(rig, &t->space);
+    sim_space_destroy(rig, tenant);
     end_loans(rig, tenant);
     for (k = 0; k < SIM_BLOCKS; k++) {
         struct sim_block *b = &t->block[k];
@@ -464,6 +448,7 @@ void sim_destroy(struct sim_rig *rig, int tenant)
     memset(t->at, 0, sizeof t->at);
     must(rig, hvmem_domain_destroy(t->domain), "destroy");
     t->domain = NULL;
+    t->dying = 0;
     rig->ended++;
     t->busy--;
 }

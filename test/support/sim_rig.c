@@ -38,26 +38,13 @@ void sim_flush_all(struct sim_rig *rig, hvmem_u32 flags)
         sim_broken(rig, "flush");
 }
 
-void sim_switch(struct sim_rig *rig, hvmem_u32 row, int tenant, int flush)
-{
-    if (flush && row < rig->cpus) {
-        hvmem_cpu before = sim_act(rig, row);
-
-        sim_flush_all(rig, HVMEM_FLUSH_OPPORTUNISTIC);
-        sim_leave(rig, before);
-    }
-    if (tenant >= 0 && (rig->tenant[tenant].busy || !rig->tenant[tenant].domain))
-        tenant = -1; /* it went away meanwhile */
-    rig->loaded[row] = tenant;
-    hvmem_sim_load(&rig->m, row, tenant < 0 ? NULL : &rig->tenant[tenant].space);
-}
-
 void sim_offline(struct sim_rig *rig, hvmem_cpu cpu)
 {
     hvmem_cpu before = sim_act(rig, cpu);
 
     sim_switch(rig, cpu, -1, 0); /* what its TLB holds stays there */
-    if (hvmem_cpu_offline(rig->heap, cpu) != HVMEM_OK)
+    if (hvmem_ident_cpu_offline(rig->ident, cpu) != HVMEM_OK ||
+        hvmem_cpu_offline(rig->heap, cpu) != HVMEM_OK)
         sim_broken(rig, "cpu_offline");
     hvmem_sim_set_online(&rig->m, cpu, 0);
     sim_leave(rig, before);
@@ -69,7 +56,8 @@ void sim_online(struct sim_rig *rig, hvmem_cpu cpu)
     const struct hvmem_sim_entry *entry = hvmem_sim_tlb_entries(&rig->m.tlb, cpu);
     unsigned i;
 
-    if (hvmem_cpu_online(rig->heap, cpu) != HVMEM_OK)
+    if (hvmem_cpu_online(rig->heap, cpu) != HVMEM_OK ||
+        hvmem_ident_cpu_online(rig->ident, cpu, 0xffff) != HVMEM_OK)
         sim_broken(rig, "cpu_online");
     hvmem_sim_set_online(&rig->m, cpu, 1);
     for (i = 0; i < SLOTS; i++)
@@ -317,7 +305,7 @@ static void between(struct sim_rig *rig)
         hvmem_sim_speculate_on(&rig->m, below(rig, rows), 2);
     sim_access(rig, below(rig, rows));
     hvmem_sim_data_stir(&rig->m.data, 2);
-    if (!below(rig, 4))
+    if (!rig->masked && !below(rig, 4))
         step(rig);
     rig->m.current = before;
     rig->depth--;
@@ -351,7 +339,9 @@ void sim_rig_run(struct sim_rig *rig, uint64_t steps)
 
 static hvmem_u64 features_of(unsigned flags)
 {
-    hvmem_u64 features = flags & SIM_BROADCAST ? HVMEM_CAP_BROADCAST : HVMEM_CAP_ICOHERENT;
+    hvmem_u64 features = flags & SIM_BROADCAST
+                             ? HVMEM_CAP_BROADCAST | HVMEM_CAP_STAGE2 | HVMEM_CAP_STAGE2_RANGE
+                             : HVMEM_CAP_ICOHERENT | HVMEM_CAP_USER_IDS | HVMEM_CAP_USER_RANGE;
 
     if (flags & SIM_FORCED)
         features |= HVMEM_CAP_FWB | HVMEM_CAP_IDC;
@@ -380,6 +370,9 @@ static void make_machine(struct sim_rig *rig)
     if (rig->flags & SIM_ARM64) {
         sim_arm64_begin(&rig->arm64, (rig->flags & SIM_FLAWED) && !(rig->flags & SIM_BAD_QUIRK));
         ops.tlb_flush = arm64_flush;
+        rig->m.backend.caps.features |=
+            rig->arm64.be.caps.features & (HVMEM_CAP_RANGE | HVMEM_CAP_TTL);
+        rig->m.backend.caps.max_range_pages = rig->arm64.be.caps.max_range_pages;
     }
     rig->m.backend.ops = &ops;
     if (rig->flags & SIM_BAD_QUIRK)
@@ -416,6 +409,7 @@ static void make_heap(struct sim_rig *rig)
     rig->memory[2] = aligned_alloc(128, (bytes + 127) / 128 * 128);
     REQUIRE_EQ(hvmem_bank_add(rig->heap, &bank, rig->memory[2], bytes), HVMEM_OK);
     REQUIRE_EQ(hvmem_smp_enable(rig->heap), HVMEM_OK);
+    sim_ident_begin(rig, &host);
 }
 
 void sim_rig_begin(struct sim_rig *rig, unsigned flags, unsigned cpus, uint64_t stream)
@@ -463,8 +457,10 @@ void sim_rig_end(struct sim_rig *rig)
         CHECK_EQ(hvmem_free_frames(rig->heap), SIM_FRAMES);
         CHECK_EQ(hvmem_audit(rig->heap, &mfn, &where), HVMEM_OK);
     }
-    for (i = 0; i < SIM_TENANTS; i++)
+    for (i = 0; i < SIM_TENANTS; i++) {
         free(rig->tenant[i].memory);
-    for (i = 0; i < 3; i++)
+        free(rig->tenant[i].space_memory);
+    }
+    for (i = 0; i < 4; i++)
         free(rig->memory[i]);
 }

@@ -17,6 +17,7 @@
 #include <hvmem/bank.h>
 #include <hvmem/clock.h>
 #include <hvmem/domain.h>
+#include <hvmem/gather.h>
 #include <hvmem/heap.h>
 #include <hvmem/look.h>
 
@@ -41,7 +42,7 @@ enum {
 #define SIM_BAD_FREE    128u  /* freed without the debt of translations */
 #define SIM_BAD_FOREIGN 256u  /* a mapping in another space is forgotten */
 #define SIM_BAD_TABLE   512u  /* a table is freed after a flush of leaves */
-#define SIM_BAD_ID      1024u /* an id is used again without its flush */
+#define SIM_BAD_ID      1024u /* each incarnation of a tenant is loaded under the same id */
 #define SIM_BAD_DEVICE  2048u /* the device is not told */
 #define SIM_BAD_SCRUB   4096u /* zeroing does nothing */
 #define SIM_BAD_QUIRK   8192u /* flawed hardware, nobody says so */
@@ -60,11 +61,22 @@ struct sim_block {
 #define SIM_HELD   3 /* settled, mapped nowhere */
 #define SIM_MAPPED 4
 
+struct sim_device {
+    struct hvmem_notifier notifier;
+    struct sim_rig *rig;
+    hvmem_u32 number;
+};
+
 struct sim_tenant {
     struct hvmem_domain *domain; /* NULL: there is none */
     void *memory;
+    struct hvmem_space *handle;
+    void *space_memory;
+    struct hvmem_mapping mapping;
+    struct sim_device device[2];
     int busy;
     int running;
+    int dying;
     struct hvmem_sim_space space;
     struct sim_block block[SIM_BLOCKS];
     signed char at[HVMEM_SIM_PAGES]; /* what is mapped at a page: 1 own, 2 another's, 0 nothing */
@@ -78,6 +90,8 @@ struct sim_rig {
     unsigned flags;
     unsigned cpus;
     unsigned depth;
+    unsigned masked; /* CPUs whose interrupts are off: nobody else gets a turn */
+    struct hvmem_ident *ident;
     struct sim_tenant tenant[SIM_TENANTS];
     int loaded[HVMEM_SIM_CPUS + 8]; /* tenant that a CPU or device runs, or -1 */
     unsigned char acting[HVMEM_SIM_CPUS];
@@ -85,7 +99,7 @@ struct sim_rig {
     uint64_t stale;     /* ways to reach frames that were handed over */
     uint64_t leaked;    /* words of another owner that were seen */
     const char *broken; /* a call did not answer as it must */
-    void *memory[3];
+    void *memory[4];
 };
 
 /* `cpus` CPUs, online all. */
@@ -96,6 +110,14 @@ void sim_rig_end(struct sim_rig *rig);
 void sim_rig_run(struct sim_rig *rig, uint64_t steps);
 /* Whether the oracle found anything. */
 int sim_rig_wrong(const struct sim_rig *rig);
+
+/* ---- spaces (sim_space.c) ---- */
+
+void sim_ident_begin(struct sim_rig *rig, const struct hvmem_host_ops *host);
+void sim_space_create(struct sim_rig *rig, int tenant, hvmem_mfn root);
+void sim_space_destroy(struct sim_rig *rig, int tenant);
+/* Pages of a tenant's space are forgotten at once; flags as of a range. */
+void sim_shoot(struct sim_rig *rig, int tenant, hvmem_u32 page, hvmem_u32 pages, hvmem_u32 flags);
 
 /* ---- operations, by CPU `cpu` (sim_ops.c); 0 or the status of the library call that refused ---- */
 

@@ -56,9 +56,10 @@ static void end(void)
 
 static hvmem_status flush_pages(unsigned scope, hvmem_u64 page, hvmem_u64 pages, unsigned flags)
 {
-    struct hvmem_tlb_range range = {.start = page << 12, .pages = pages, .stride_shift = 12};
+    struct hvmem_tlb_range range = {.start = hvmem_sim_input(page) << 12, .pages = pages};
     struct hvmem_tlb_flush flush = {.size = sizeof flush, .what = HVMEM_FLUSH_RANGES};
 
+    range.stride_shift = 12;
     range.level = HVMEM_LEVEL_UNKNOWN;
     range.flags = (hvmem_u16)flags;
     flush.scope = (hvmem_u16)scope;
