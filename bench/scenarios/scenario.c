@@ -16,5 +16,5 @@ double scenario_before(const struct hvmem_sim_costs *costs, double rate, unsigne
 
     hvmem_sim_costs_default(&table);
     before_init(&before, costs ? costs : &table, SCENARIO_CPUS, rate);
-    return before_seconds(&before, order, live, SCENARIO_FRAMES / (double)(1u << order), 60000);
+    return before_seconds(&before, order, live, SCENARIO_FRAMES / (double)(1u << order), 20000);
 }
