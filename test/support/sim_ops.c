@@ -56,12 +56,13 @@ static void seen(struct sim_rig *rig, uint32_t word, uint32_t owner)
     rig->leaked += word != 0 && word != owner;
 }
 
-static void look_at(struct sim_rig *rig, hvmem_mfn mfn, uint32_t owner)
+/* In one of `ways` ways: cached, past the caches, as code. */
+static void look_at(struct sim_rig *rig, hvmem_mfn mfn, uint32_t owner, unsigned ways)
 {
     hvmem_cpu cpu = (hvmem_cpu)test_below(&rig->rng, rig->cpus);
     hvmem_u32 line = (hvmem_u32)test_below(&rig->rng, rig->m.config.lines), word;
 
-    switch (test_below(&rig->rng, 3)) {
+    switch (test_below(&rig->rng, ways)) {
     case 0:
         word = hvmem_sim_read(&rig->m.data, mfn, line);
         break;
@@ -75,14 +76,24 @@ static void look_at(struct sim_rig *rig, hvmem_mfn mfn, uint32_t owner)
     seen(rig, word, owner);
 }
 
-void sim_handed_over(struct sim_rig *rig, hvmem_mfn mfn, hvmem_u64 frames)
+static void handed_over(struct sim_rig *rig, hvmem_mfn mfn, hvmem_u64 frames, unsigned ways)
 {
     hvmem_u64 i;
 
     rig->handed++;
     rig->stale += hvmem_sim_reached(&rig->m, mfn, frames);
     for (i = 0; i < frames; i++)
-        look_at(rig, mfn + i, 0);
+        look_at(rig, mfn + i, 0, ways);
+}
+
+void sim_handed_over(struct sim_rig *rig, hvmem_mfn mfn, hvmem_u64 frames)
+{
+    handed_over(rig, mfn, frames, 3);
+}
+
+void sim_handed_over_data(struct sim_rig *rig, hvmem_mfn mfn, hvmem_u64 frames)
+{
+    handed_over(rig, mfn, frames, 2);
 }
 
 void sim_access(struct sim_rig *rig, hvmem_u32 row)
@@ -112,7 +123,7 @@ void sim_access(struct sim_rig *rig, hvmem_u32 row)
     } else if (test_below(&rig->rng, 2)) {
         hvmem_sim_write(&rig->m.data, row, mfn, line, self);
     } else {
-        look_at(rig, mfn, self);
+        look_at(rig, mfn, self, 3);
     }
 }
 
@@ -174,9 +185,7 @@ void sim_drop_table(struct sim_rig *rig, int tenant, hvmem_u32 slot, int at_once
     t->busy--;
 }
 
-/* Room for 2^order pages in a space, with its table: the first page, or NO_ROOM. */
-#define NO_ROOM HVMEM_SIM_PAGES
-static hvmem_u32 room(struct sim_rig *rig, int tenant, hvmem_u32 order)
+hvmem_u32 sim_room(struct sim_rig *rig, int tenant, hvmem_u32 order)
 {
     struct sim_tenant *t = &rig->tenant[tenant];
     hvmem_u32 pages = 1u << order, i;
@@ -186,12 +195,12 @@ static hvmem_u32 room(struct sim_rig *rig, int tenant, hvmem_u32 order)
 
     for (i = 0; i < pages; i++)
         if (t->at[page + i])
-            return NO_ROOM;
+            return SIM_NO_ROOM;
     if (order == HVMEM_SIM_BLOCK_ORDER)
-        return hvmem_sim_has_table(&rig->m, &t->space, slot) ? NO_ROOM : page;
+        return hvmem_sim_has_table(&rig->m, &t->space, slot) ? SIM_NO_ROOM : page;
     for (i = 0; i < HVMEM_SIM_FANOUT; i++)
         if (t->at[slot * HVMEM_SIM_FANOUT + i] && !hvmem_sim_has_table(&rig->m, &t->space, slot))
-            return NO_ROOM; /* a block lies there */
+            return SIM_NO_ROOM; /* a block lies there */
     for (i = 0; i < pages; i++)
         t->at[page + i] = 3;
     if (!hvmem_sim_has_table(&rig->m, &t->space, slot)) {
@@ -204,14 +213,14 @@ static hvmem_u32 room(struct sim_rig *rig, int tenant, hvmem_u32 order)
         if (status != HVMEM_OK) {
             for (i = 0; i < pages; i++)
                 t->at[page + i] = 0;
-            return NO_ROOM;
+            return SIM_NO_ROOM;
         }
     }
     return page;
 }
 
-static void set_pages(struct sim_rig *rig, int tenant, hvmem_u32 page, hvmem_mfn mfn,
-                      hvmem_u32 order, int kind)
+void sim_set_pages(struct sim_rig *rig, int tenant, hvmem_u32 page, hvmem_mfn mfn, hvmem_u32 order,
+                   int kind)
 {
     struct sim_tenant *t = &rig->tenant[tenant];
     hvmem_u32 i;
@@ -271,11 +280,11 @@ void sim_map_block(struct sim_rig *rig, int tenant, int block)
     struct sim_block *b = &rig->tenant[tenant].block[block];
 
     b->state = SIM_BUSY;
-    b->page = room(rig, tenant, b->order);
+    b->page = sim_room(rig, tenant, b->order);
     b->state = SIM_HELD;
-    if (b->page == NO_ROOM)
+    if (b->page == SIM_NO_ROOM)
         return;
-    set_pages(rig, tenant, b->page, b->mfn, b->order, 1);
+    sim_set_pages(rig, tenant, b->page, b->mfn, b->order, 1);
     b->state = SIM_MAPPED;
 }
 
@@ -285,9 +294,9 @@ void sim_share(struct sim_rig *rig, int tenant, int block, int guest)
 
     b->state = SIM_BUSY;
     rig->tenant[guest].busy++;
-    b->guest_page = room(rig, guest, b->order);
-    if (b->guest_page != NO_ROOM) {
-        set_pages(rig, guest, b->guest_page, b->mfn, b->order, 2);
+    b->guest_page = sim_room(rig, guest, b->order);
+    if (b->guest_page != SIM_NO_ROOM) {
+        sim_set_pages(rig, guest, b->guest_page, b->mfn, b->order, 2);
         b->guest = guest;
     }
     rig->tenant[guest].busy--;
@@ -308,14 +317,14 @@ static void gather_block(struct sim_rig *rig, int tenant, struct sim_block *b, i
          hvmem_gather_begin(&gather, &t->mapping, 0, at,
                             block ? 1ull << SPAN_SHIFT : (hvmem_u64)pages << 12),
          "gather_begin");
-    set_pages(rig, tenant, b->page, 0, b->order, 0);
+    sim_set_pages(rig, tenant, b->page, 0, b->order, 0);
     for (i = 0; i < (block ? 1 : pages); i++)
         must(rig,
              hvmem_gather_entry(&gather, at + ((hvmem_u64)i << 12), block ? SPAN_SHIFT : 12,
                                 block ? 2 : 3, HVMEM_ENTRY_EXEC),
              "gather_entry");
     if (guest >= 0) {
-        set_pages(rig, guest, b->guest_page, 0, b->order, 0);
+        sim_set_pages(rig, guest, b->guest_page, 0, b->order, 0);
         if (rig->tenant[guest].dying) /* its mapping is going: pay at the next hand-over */
             owed = HVMEM_OWES_FOREIGN;
         else if (!bad(rig, SIM_BAD_FOREIGN))
@@ -339,9 +348,9 @@ void sim_give_back(struct sim_rig *rig, int tenant, int block, int at_once)
         gather_block(rig, tenant, b, guest);
     } else {
         if (mapped) {
-            set_pages(rig, tenant, b->page, 0, b->order, 0);
+            sim_set_pages(rig, tenant, b->page, 0, b->order, 0);
             if (guest >= 0)
-                set_pages(rig, guest, b->guest_page, 0, b->order, 0);
+                sim_set_pages(rig, guest, b->guest_page, 0, b->order, 0);
             tell_devices(rig);
         }
         if (guest >= 0)
@@ -371,6 +380,7 @@ hvmem_status sim_create(struct sim_rig *rig, int tenant)
                                  &t->domain),
              "domain_create");
         sim_space_create(rig, tenant, root);
+        sim_attach(rig, tenant);
         t->running = 0;
     }
     t->busy--;
@@ -433,7 +443,7 @@ void sim_destroy(struct sim_rig *rig, int tenant)
         if (b->state == SIM_NONE)
             continue;
         if (b->state == SIM_MAPPED && b->guest >= 0) {
-            set_pages(rig, b->guest, b->guest_page, 0, b->order, 0);
+            sim_set_pages(rig, b->guest, b->guest_page, 0, b->order, 0);
             tell_devices(rig);
             owed = HVMEM_OWES_FOREIGN;
         }

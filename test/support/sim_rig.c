@@ -150,7 +150,7 @@ static int idle(const struct sim_tenant *t)
     for (k = 0; k < SIM_BLOCKS; k++)
         if (t->block[k].state == SIM_BUSY)
             return 0;
-    return !t->busy;
+    return !t->busy && !t->open;
 }
 
 static hvmem_u32 some_deferral(struct sim_rig *rig, const struct sim_tenant *t)
@@ -178,6 +178,10 @@ static void step_block(struct sim_rig *rig)
     if (tenant < 0)
         return;
     t = &rig->tenant[tenant];
+    if (!below(rig, 12)) {
+        sim_populate(rig, tenant);
+        return;
+    }
     switch (t->block[block].state) {
     case SIM_NONE:
         (void)sim_alloc(rig, tenant, block, below(rig, 3) ? below(rig, 3) : HVMEM_SIM_BLOCK_ORDER,
@@ -196,7 +200,7 @@ static void step_block(struct sim_rig *rig)
             sim_give_back(rig, tenant, block, 0);
         break;
     case SIM_MAPPED:
-        guest = below(rig, 6) ? -1 : some_tenant(rig, 1);
+        guest = below(rig, 6) || !t->running ? -1 : some_tenant(rig, 1);
         if (guest >= 0 && guest != tenant && t->block[block].guest < 0)
             sim_share(rig, tenant, block, guest);
         else

@@ -20,6 +20,7 @@
 #include <hvmem/gather.h>
 #include <hvmem/heap.h>
 #include <hvmem/look.h>
+#include <hvmem/populate.h>
 
 enum {
     SIM_TENANTS = 4,
@@ -60,6 +61,7 @@ struct sim_block {
 #define SIM_OWED   2 /* allocated, not settled */
 #define SIM_HELD   3 /* settled, mapped nowhere */
 #define SIM_MAPPED 4
+#define SIM_PLACED 5 /* has a place; populate is to fill it */
 
 struct sim_device {
     struct hvmem_notifier notifier;
@@ -75,6 +77,8 @@ struct sim_tenant {
     struct hvmem_mapping mapping;
     struct sim_device device[2];
     int busy;
+    int open; /* calls of the domain that are under way */
+    struct sim_rig *rig;
     int running;
     int dying;
     struct hvmem_sim_space space;
@@ -96,6 +100,7 @@ struct sim_rig {
     int loaded[HVMEM_SIM_CPUS + 8]; /* tenant that a CPU or device runs, or -1 */
     unsigned char acting[HVMEM_SIM_CPUS];
     uint64_t steps, handed, accesses, started, ended; /* what was done */
+    uint64_t populated;                               /* blocks */
     uint64_t stale;     /* ways to reach frames that were handed over */
     uint64_t leaked;    /* words of another owner that were seen */
     const char *broken; /* a call did not answer as it must */
@@ -131,6 +136,10 @@ hvmem_status sim_start(struct sim_rig *rig, int tenant);
 /* Allocate a block with HVMEM_REQ_* flags; settle it; map it; map it elsewhere too; take it back. */
 hvmem_status sim_alloc(struct sim_rig *rig, int tenant, int block, hvmem_u32 order,
                        hvmem_u32 flags);
+/* Blocks for up to 4 places at once, by hvmem_domain_populate in steps (sim_populate.c). */
+void sim_populate(struct sim_rig *rig, int tenant);
+/* Give the tenant's domain its tables. */
+void sim_attach(struct sim_rig *rig, int tenant);
 void sim_settle(struct sim_rig *rig, int tenant, int block);
 void sim_map_block(struct sim_rig *rig, int tenant, int block);
 void sim_share(struct sim_rig *rig, int tenant, int block, int guest);
@@ -143,7 +152,13 @@ void sim_offline(struct sim_rig *rig, hvmem_cpu cpu);
 void sim_online(struct sim_rig *rig, hvmem_cpu cpu);
 /* A CPU or device uses a page of what it runs. */
 void sim_access(struct sim_rig *rig, hvmem_u32 row);
-/* Look at frames that are about to be used. */
+/* Look at frames that are about to be used; as code too, or as data only. */
 void sim_handed_over(struct sim_rig *rig, hvmem_mfn mfn, hvmem_u64 frames);
+void sim_handed_over_data(struct sim_rig *rig, hvmem_mfn mfn, hvmem_u64 frames);
+/* Room in a tenant's space, with its table: the first page, or SIM_NO_ROOM; pages of a block. */
+#define SIM_NO_ROOM HVMEM_SIM_PAGES
+hvmem_u32 sim_room(struct sim_rig *rig, int tenant, hvmem_u32 order);
+void sim_set_pages(struct sim_rig *rig, int tenant, hvmem_u32 page, hvmem_mfn mfn, hvmem_u32 order,
+                   int kind);
 
 #endif

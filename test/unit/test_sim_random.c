@@ -16,7 +16,7 @@ static void run(unsigned flags, unsigned cpus, uint64_t stream, uint64_t steps)
     if (!(CHECK_EQ(rig.stale, 0) & CHECK_EQ(rig.leaked, 0) & CHECK_EQ(rig.m.recycled, 0)))
         test_note("flags %#x, %u CPUs, stream %llu: %llu blocks handed over", flags, cpus,
                   (unsigned long long)stream, (unsigned long long)rig.handed);
-    CHECK(rig.handed > steps / 50);
+    CHECK(rig.handed > steps / 50 && rig.populated > steps / 500);
     CHECK(rig.started > steps / 10000 && rig.ended > steps / 20000);
     sim_rig_end(&rig);
 }
