@@ -3,7 +3,6 @@
 #include "after.h"
 
 #include "bench/common/figure.h"
-#include "bench/common/stats.h"
 
 #include <hvmem/bank.h>
 #include <hvmem/clock.h>
@@ -16,8 +15,8 @@
 
 #define LIVE  4u /* domains that have all the memory before */
 #define SLICE HVMEM_POPULATE_SLICE
-/* Free frames when creation begins, given back as well: what the caches of all CPUs may hold. */
-#define RESERVE (SCENARIO_CPUS * SLICE)
+/* Free frames when creation begins, given back as well: 1 GiB, what the caches of all CPUs may hold. */
+#define RESERVE (SCENARIO_CPUS * 2048u)
 #define BASE    0x100000u
 /* Lines of a slice that the CPUs which freed its frames wrote last: locks, summaries, heads. */
 #define SHARED_LINES 16u
@@ -227,10 +226,8 @@ static void create(struct after *a)
 {
     uint64_t frames = a->config->frames, batch = (uint64_t)SLICE << a->config->order, at;
     uint64_t slices = frames / batch, n = 0;
-    double *own = calloc(slices, sizeof *own);
-    struct bench_samples samples = {0};
+    double own = 0;
 
-    FIGURE_REQUIRE(own != NULL);
     for (at = 0; at < (a->config->live ? RESERVE : a->frames); at += SLICE)
         give_back(a, at, SLICE);
     for (at = 0; n < slices; at += batch, n++) {
@@ -239,17 +236,14 @@ static void create(struct after *a)
         for (part = 0; a->config->live && part < batch; part += SLICE)
             give_back(a, RESERVE + at + part, SLICE);
         let_switch(a);
-        own[n] = slice(a, at, SLICE);
+        own += slice(a, at, SLICE);
     }
-    samples.values = own;
-    samples.count = slices;
     a->result.scale = SCENARIO_FRAMES / (double)frames;
     a->result.bill = a->bill;
-    a->result.own = bench_median(&samples) * 1e-9 * (double)slices * a->result.scale;
+    a->result.own = own * 1e-9 * a->result.scale;
     a->result.seconds =
         a->result.own + (double)hvmem_sim_bill_price(&a->bill, &a->costs) * 1e-12 * a->result.scale;
     a->result.scrub = (double)hvmem_sim_bill_price(&a->scrub, &a->costs) * 1e-12 * a->result.scale;
-    free(own);
 }
 
 /* ---- set-up ---------------------------------------------------------------------------------- */

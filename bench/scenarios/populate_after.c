@@ -11,7 +11,7 @@
 #include <math.h>
 #include <stddef.h>
 
-#define ORDER0_FRAMES (1u << 18)
+#define ORDER0_FRAMES (1u << 19)
 #define ORDER9_FRAMES (1u << 22)
 
 static struct after_result creation(double rate, unsigned order, int live)
@@ -104,7 +104,7 @@ FIGURE(populate_time_ratio_worst, "populate.time_ratio_worst", "x",
 }
 
 FIGURE(populate_flush_events_after, "populate.flush_events_after", "flushes",
-       "filtered flushes of the creation of 1 GiB whose frames live domains give back meanwhile")
+       "filtered flushes of the creation of 2 GiB whose frames live domains give back meanwhile")
 {
     struct after_result live = creation(SCENARIO_RATE, 0, 1), gone = creation(0, 0, 0);
 
