@@ -52,10 +52,11 @@ HVMEM_INLINE struct hvmem__bank *hvmem__arena_bank(struct hvmem_heap *heap,
 
 /*
  * Give a block back: merge it with its buddies and enter it. `record` carries its order and debts;
- * state, owner and bias are dropped. The head bit must be clear already.
+ * state, owner and bias are dropped. The head bit must be clear already. Returns how long that took,
+ * in merges of blocks that owe nothing.
  */
-void hvmem__arena_give(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
-                       hvmem_mfn mfn, hvmem__record record);
+hvmem_u32 hvmem__arena_give(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                            struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record);
 
 /*
  * Take the smallest free block of at least `order`, lowest address first, split to `order`. Among

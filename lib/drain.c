@@ -7,8 +7,12 @@
 #include "claim.h"
 #include "take.h"
 
-/* Work a lock section of a drain does before it lets others in, in frames given back. */
-#define DRAIN_STEPS 4u
+/*
+ * Work after which a lock section of a drain lets others in, in merges; a block costs as much as
+ * BLOCK_WORK of them by itself. The last block may rise by all orders.
+ */
+#define DRAIN_WORK 38u
+#define BLOCK_WORK 4u
 /* Blocks given back in one turn at a cache's gate, which is held meanwhile. */
 #define GATE_STEPS 1u
 /* Turns at the gate after which a cache counts as empty even if its CPU keeps filling it. */
@@ -43,9 +47,13 @@ static hvmem_u32 block_at_front(const struct hvmem_heap *heap, const struct hvme
     return 1u << order;
 }
 
-/* Give back the front of a batch as one block; how many of its frames that were. Arena lock held. */
+/*
+ * Give back the front of a batch as one block; how many of its frames that were. Adds to *work.
+ * Arena lock held.
+ */
 static hvmem_u32 give_front(struct hvmem_heap *heap, struct hvmem__arena *arena,
-                            struct hvmem__bank *b, const hvmem_mfn *blocks, hvmem_u32 count)
+                            struct hvmem__bank *b, const hvmem_mfn *blocks, hvmem_u32 count,
+                            hvmem_u32 *work)
 {
     hvmem__record record = hvmem__load(hvmem__record_at(b, blocks[0]));
     hvmem_mfn first = blocks[0];
@@ -54,14 +62,15 @@ static hvmem_u32 give_front(struct hvmem_heap *heap, struct hvmem__arena *arena,
     if (hvmem__rec_order(record) == 0)
         n = block_at_front(heap, b, blocks, count, &first);
     if (n > 1)
-        hvmem__return_frames(heap, arena, b, first, hvmem__lowest(n));
+        *work += hvmem__return_frames(heap, arena, b, first, hvmem__lowest(n)) + n / 4;
     else
-        hvmem__return_block(heap, arena, b, blocks[0], record);
+        *work += hvmem__return_block(heap, arena, b, blocks[0], record);
+    *work += BLOCK_WORK;
     return n;
 }
 
 /*
- * Give blocks back to their arenas: one lock a section, a section ends after DRAIN_STEPS blocks or
+ * Give blocks back to their arenas: one lock a section, a section ends after DRAIN_WORK or
  * where the arena changes; neighbours among single frames go as one block. Their records say CACHED.
  * Inside the section.
  */
@@ -73,13 +82,12 @@ void hvmem__pcpu_give_back(struct hvmem_heap *heap, const hvmem_mfn *blocks, hvm
         struct hvmem__bank *b = hvmem__bank_of(heap, blocks[i]);
         struct hvmem__arena *arena = hvmem__arena_of(heap, b);
         hvmem_u64 state = hvmem__lock_arena(heap, arena);
-        hvmem_u32 steps = 0;
+        hvmem_u32 work = 0;
 
-        do {
-            i += give_front(heap, arena, b, blocks + i, count - i);
-            steps++;
-        } while (i < count && steps < DRAIN_STEPS &&
-                 (b = hvmem__arena_bank(heap, arena, b, blocks[i])) != HVMEM_NULL);
+        do
+            i += give_front(heap, arena, b, blocks + i, count - i, &work);
+        while (i < count && work < DRAIN_WORK &&
+               (b = hvmem__arena_bank(heap, arena, b, blocks[i])) != HVMEM_NULL);
         hvmem__unlock_arena(heap, arena, state);
     }
 }

@@ -33,7 +33,7 @@ hvmem_u64 hvmem__pcpu_cached(struct hvmem_heap *heap, hvmem_node node);
 void hvmem__pcpu_flush_out(struct hvmem_heap *heap, struct hvmem__pcpu *pc);
 
 /*
- * Give blocks back to their arenas: one lock a section, a section ends after DRAIN_STEPS blocks or
+ * Give blocks back to their arenas: one lock a section, a section ends after some work or
  * where the arena changes; neighbours among single frames go as one block. Their records say CACHED.
  * Inside the section.
  */

@@ -8,6 +8,13 @@
 #include "pcpu.h"
 #include "take.h"
 
+/*
+ * Work after which a lock section of a bulk free lets others in, in merges (hvmem__arena_give); a
+ * block costs as much as FREE_WORK of them by itself. The last block may rise by all orders.
+ */
+#define BULK_WORK 44u
+#define FREE_WORK 4u
+
 hvmem_status hvmem__state_error(hvmem_u32 state)
 {
     switch (state) {
@@ -309,27 +316,33 @@ static hvmem_status free_checked(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_o
 }
 
 /*
- * A block of the host's own that owes nothing and goes through no cache, straight home. Anything
- * unusual is left to the long way, which finds out what it is: returns 0 with nothing changed.
+ * Blocks of the host's own that owe nothing and go through no cache, straight home: of a list of n
+ * those at its front that lie in one arena, as many as one lock section gives back. Returns how many;
+ * anything unusual is left to the long way, which finds out what it is.
  */
-HVMEM_INLINE int free_plain(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order)
+HVMEM_INLINE hvmem_u32 free_plain(struct hvmem_heap *heap, const hvmem_mfn *blocks, hvmem_u32 n,
+                                  hvmem_order order)
 {
-    struct hvmem__bank *b = hvmem__pcpu_bank_of(heap, mfn);
+    struct hvmem__bank *b = hvmem__pcpu_bank_of(heap, blocks[0]);
+    const hvmem__record plain = hvmem__rec_make(order, HVMEM_BLOCK_ALLOCATED, 0);
+    hvmem_u32 done = 0, work = 0;
     struct hvmem__arena *arena;
     hvmem_u64 state;
-    int done;
 
     if (hvmem__unlikely(!b || order > heap->max_order || heap->adopting))
         return 0;
     arena = hvmem__arena_of(heap, b);
     state = hvmem__lock_arena(heap, arena);
-    done = hvmem__likely(b->live && hvmem__bank_holds(b, mfn) && hvmem__is_head(b, mfn)) &&
-           hvmem__likely(hvmem__load(hvmem__record_at(b, mfn)) ==
-                         hvmem__rec_make(order, HVMEM_BLOCK_ALLOCATED, 0));
-    if (done) {
-        hvmem__return_block(heap, arena, b, mfn, hvmem__rec_make(order, HVMEM_BLOCK_FREE, 0));
-        hvmem__pcpu_met(heap, b);
+    while (hvmem__likely(b->live && hvmem__bank_holds(b, blocks[done]) &&
+                         hvmem__is_head(b, blocks[done])) &&
+           hvmem__likely(hvmem__load(hvmem__record_at(b, blocks[done])) == plain)) {
+        work += FREE_WORK + hvmem__return_block(heap, arena, b, blocks[done],
+                                                hvmem__rec_make(order, HVMEM_BLOCK_FREE, 0));
+        if (++done == n || work >= BULK_WORK)
+            break;
     }
+    if (done)
+        hvmem__pcpu_met(heap, b);
     hvmem__unlock_arena(heap, arena, state);
     if (done)
         hvmem__watch(heap);
@@ -342,7 +355,7 @@ static HVMEM_NOINLINE hvmem_status free_slow(struct hvmem_heap *heap, hvmem_mfn 
 {
     hvmem_status status;
 
-    if (!hvmem__cacheable(heap, order) && free_plain(heap, mfn, order))
+    if (!hvmem__cacheable(heap, order) && free_plain(heap, &mfn, 1, order))
         return HVMEM_OK;
     status = free_checked(heap, mfn, order, HVMEM_NULL, 0);
     return status ? hvmem__refuse(heap, status, mfn, order, 0) : HVMEM_OK;
@@ -409,18 +422,32 @@ hvmem_status hvmem_free_owned(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_orde
     return status ? hvmem__refuse(heap, status, mfn, order, owed) : HVMEM_OK;
 }
 
+static HVMEM_NOINLINE hvmem_u32 free_bulk_plain(struct hvmem_heap *heap, const hvmem_mfn *blocks,
+                                                hvmem_u32 n, hvmem_order order)
+{
+    return free_plain(heap, blocks, n, order);
+}
+
 hvmem_status hvmem_free_bulk(struct hvmem_heap *heap, const hvmem_mfn *frames, hvmem_u32 n,
                              hvmem_order order, hvmem_u32 *done)
 {
     hvmem_status status = HVMEM_OK;
-    hvmem_u32 i;
+    hvmem_u32 i = 0;
 
     if (!heap)
         return HVMEM_E_ARG;
     if (!done || (n && !frames))
         return hvmem__refuse(heap, HVMEM_E_ARG, 0, order, n);
-    for (i = 0; i < n && !status; i++)
-        status = hvmem_free(heap, frames[i], order);
-    *done = status ? i - 1 : i;
+    while (i < n && !status) {
+        hvmem_u32 plain =
+            hvmem__cacheable(heap, order) ? 0 : free_bulk_plain(heap, frames + i, n - i, order);
+
+        if (!plain) {
+            status = hvmem_free(heap, frames[i], order);
+            plain = !status;
+        }
+        i += plain;
+    }
+    *done = i;
     return status;
 }

@@ -5,6 +5,7 @@
 #include "ageing.h"
 #include "bank.h"
 #include "clock.h"
+#include "cutter.h"
 #include "drain.h"
 #include "flush.h"
 #include "offline.h"
@@ -71,19 +72,8 @@ static hvmem_status check_config(const struct hvmem_config *config)
 
 /* ---- layout --------------------------------------------------------------------------------- */
 
-/* Hands out parts of the heap's memory, or only measures (base NULL). */
-struct cutter {
-    hvmem_u8 *base;
-    hvmem_size used;
-};
-
-static void *cut(struct cutter *cutter, hvmem_u64 count, hvmem_size each)
-{
-    void *part = cutter->base ? cutter->base + cutter->used : HVMEM_NULL;
-
-    cutter->used = (hvmem_size)hvmem__round_up(cutter->used + count * each, 2 * HVMEM_LINE);
-    return part;
-}
+/* Parts are two lines apart, for processors that fetch lines in pairs. */
+#define PART_ALIGN (2 * HVMEM_LINE)
 
 /* The parts of a heap's memory. Apart from the heap, which is far too large for anybody's stack. */
 struct parts {
@@ -103,21 +93,21 @@ struct parts {
 };
 
 /* The one description of a heap's memory behind its first part. */
-static void layout(struct cutter *cutter, const struct hvmem_config *config, struct parts *p)
+static void layout(struct hvmem__cutter *cutter, const struct hvmem_config *config, struct parts *p)
 {
-    p->pcpu = cut(cutter, config->max_cpus, sizeof *p->pcpu);
-    p->times = cut(cutter, config->max_cpus, sizeof *p->times);
-    p->bank = cut(cutter, config->max_banks, sizeof *p->bank);
-    p->arena = cut(cutter, config->max_banks, sizeof *p->arena);
-    p->domain = cut(cutter, config->max_domains + 1u, sizeof *p->domain);
-    p->order_of_banks = cut(cutter, config->max_banks, sizeof *p->order_of_banks);
-    p->token_cpu = cut(cutter, HVMEM__TOKENS, sizeof *p->token_cpu);
-    p->online = cut(cutter, (config->max_cpus + 63) / 64, sizeof *p->online);
-    p->bad = cut(cutter, HVMEM__BAD_LIMIT, sizeof *p->bad);
-    p->held = cut(cutter, config->max_cpus, sizeof *p->held);
-    p->ageing = cut(cutter, config->max_cpus, hvmem__ageing_bytes(config->flags));
-    p->cpu_node = cut(cutter, config->max_cpus, 1);
-    p->distance = cut(cutter, (hvmem_u64)config->distance_nodes * config->distance_nodes, 1);
+    p->pcpu = hvmem__cut(cutter, config->max_cpus, sizeof *p->pcpu);
+    p->times = hvmem__cut(cutter, config->max_cpus, sizeof *p->times);
+    p->bank = hvmem__cut(cutter, config->max_banks, sizeof *p->bank);
+    p->arena = hvmem__cut(cutter, config->max_banks, sizeof *p->arena);
+    p->domain = hvmem__cut(cutter, config->max_domains + 1u, sizeof *p->domain);
+    p->order_of_banks = hvmem__cut(cutter, config->max_banks, sizeof *p->order_of_banks);
+    p->token_cpu = hvmem__cut(cutter, HVMEM__TOKENS, sizeof *p->token_cpu);
+    p->online = hvmem__cut(cutter, (config->max_cpus + 63) / 64, sizeof *p->online);
+    p->bad = hvmem__cut(cutter, HVMEM__BAD_LIMIT, sizeof *p->bad);
+    p->held = hvmem__cut(cutter, config->max_cpus, sizeof *p->held);
+    p->ageing = hvmem__cut(cutter, config->max_cpus, hvmem__ageing_bytes(config->flags));
+    p->cpu_node = hvmem__cut(cutter, config->max_cpus, 1);
+    p->distance = hvmem__cut(cutter, (hvmem_u64)config->distance_nodes * config->distance_nodes, 1);
 }
 
 static void attach(struct hvmem_heap *heap, const struct parts *p)
@@ -139,12 +129,12 @@ static void attach(struct hvmem_heap *heap, const struct parts *p)
 hvmem_status hvmem_heap_size(const struct hvmem_config *config, hvmem_size *bytes)
 {
     hvmem_status status = bytes ? check_config(config) : HVMEM_E_ARG;
-    struct cutter cutter = {HVMEM_NULL, 0};
+    struct hvmem__cutter cutter = {HVMEM_NULL, PART_ALIGN, 0};
     struct parts parts;
 
     if (status)
         return status;
-    cut(&cutter, 1, sizeof(struct hvmem_heap));
+    hvmem__cut(&cutter, 1, sizeof(struct hvmem_heap));
     layout(&cutter, config, &parts);
     *bytes = cutter.used;
     return HVMEM_OK;
@@ -178,7 +168,7 @@ static void configure(struct hvmem_heap *heap, const struct hvmem_config *config
 hvmem_status hvmem_heap_init(void *memory, hvmem_size bytes, const struct hvmem_config *config,
                              struct hvmem_heap **heap)
 {
-    struct cutter cutter = {HVMEM_NULL, 0};
+    struct hvmem__cutter cutter = {HVMEM_NULL, PART_ALIGN, 0};
     struct hvmem__host host;
     struct parts parts;
     hvmem_status status;
@@ -195,7 +185,7 @@ hvmem_status hvmem_heap_init(void *memory, hvmem_size bytes, const struct hvmem_
         return HVMEM_E_ARG;
     memset(memory, 0, need);
     cutter.base = memory;
-    *heap = cut(&cutter, 1, sizeof **heap);
+    *heap = hvmem__cut(&cutter, 1, sizeof **heap);
     layout(&cutter, config, &parts);
     (*heap)->host = host;
     attach(*heap, &parts);

@@ -3,6 +3,7 @@
 #include "ident.h"
 
 #include "backendcall.h"
+#include "cutter.h"
 
 #define KNOWN_FLAGS                                                                                \
     (HVMEM_IDENT_PER_CPU | HVMEM_IDENT_BROADCAST | HVMEM_IDENT_ENTRY | HVMEM_IDENT_ROOTS)
@@ -64,27 +65,32 @@ static hvmem_status check_config(const struct hvmem_ident_config *config)
     return check_backend(config);
 }
 
-/* Bytes of the object up to each of its parts; each starts on a line. */
-static hvmem_size cpus_offset(void)
+/* Cut the object's memory into its parts; with base NULL `ident` is left alone. Returns the bytes. */
+static hvmem_size lay_out(hvmem_u8 *base, const struct hvmem_ident_config *config,
+                          struct hvmem_ident *ident)
 {
-    return (hvmem_size)hvmem__round_up(sizeof(struct hvmem_ident), HVMEM_LINE);
-}
+    struct hvmem__cutter cutter = {base, HVMEM_LINE, 0};
+    struct hvmem__ident_cpu *cpus;
+    hvmem_u64 *used;
+    hvmem_u32 *held;
 
-static hvmem_size sets_offset(const struct hvmem_ident_config *config)
-{
-    return cpus_offset() + (hvmem_size)config->max_cpus * sizeof(struct hvmem__ident_cpu);
-}
-
-static hvmem_size held_offset(const struct hvmem_ident_config *config)
-{
-    return sets_offset(config) +
-           (hvmem_size)hvmem__round_up(2 * set_words(config) * sizeof(hvmem_u64), HVMEM_LINE);
+    hvmem__cut(&cutter, 1, sizeof *ident);
+    cpus = hvmem__cut(&cutter, config->max_cpus, sizeof *cpus);
+    used = hvmem__cut(&cutter, 2 * set_words(config), sizeof *used);
+    held = hvmem__cut(&cutter, config->max_cpus, sizeof *held);
+    if (base) {
+        ident->cpus = cpus;
+        ident->used = used;
+        ident->words = (hvmem_u32)set_words(config);
+        ident->pinned = used + ident->words;
+        ident->host.held = held;
+    }
+    return cutter.used;
 }
 
 static hvmem_size total_bytes(const struct hvmem_ident_config *config)
 {
-    return held_offset(config) +
-           (hvmem_size)hvmem__round_up(config->max_cpus * sizeof(hvmem_u32), HVMEM_LINE);
+    return lay_out(HVMEM_NULL, config, HVMEM_NULL);
 }
 
 hvmem_status hvmem_ident_size(const struct hvmem_ident_config *config, hvmem_size *bytes)
@@ -105,19 +111,6 @@ static hvmem_u32 number_bits(const struct hvmem_ident_config *config)
     return hvmem__highest(config->first + config->ids - 1) + 1;
 }
 
-static void lay_out(struct hvmem_ident *ident, const struct hvmem_ident_config *config)
-{
-    char *memory = (char *)ident;
-
-    ident->cpus = (struct hvmem__ident_cpu *)(void *)(memory + cpus_offset());
-    ident->words = (hvmem_u32)set_words(config);
-    ident->used = (hvmem_u64 *)(void *)(memory + sets_offset(config));
-    ident->pinned = ident->used + ident->words;
-    hvmem__host_bind(&ident->host, config->host, config->host_ctx, config->lock_regime);
-    ident->host.smp = config->lock_regime != HVMEM_LOCK_CALLER;
-    ident->host.held = (hvmem_u32 *)(void *)(memory + held_offset(config));
-}
-
 hvmem_status hvmem_ident_init(void *memory, hvmem_size bytes,
                               const struct hvmem_ident_config *config, struct hvmem_ident **ident)
 {
@@ -132,7 +125,9 @@ hvmem_status hvmem_ident_init(void *memory, hvmem_size bytes,
     if (!memory || (hvmem_uptr)memory % HVMEM_LINE || bytes < total_bytes(config))
         return HVMEM_E_BUFFER;
     memset(memory, 0, total_bytes(config));
-    lay_out(made, config);
+    hvmem__host_bind(&made->host, config->host, config->host_ctx, config->lock_regime);
+    made->host.smp = config->lock_regime != HVMEM_LOCK_CALLER;
+    lay_out(memory, config, made);
     made->flags = config->flags;
     made->regime = config->regime;
     made->max_cpus = config->max_cpus;

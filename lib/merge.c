@@ -122,12 +122,13 @@ static int rise_across(struct hvmem_heap *heap, const struct hvmem__arena *arena
 
 /*
  * Enter a block, its frames counted in bank b, after merging it with its buddies, whatever it owes and
- * wherever they lie. Arena lock held.
+ * wherever they lie. Returns its work, as hvmem__arena_give(). Arena lock held.
  */
-static HVMEM_NOINLINE void rise(struct hvmem_heap *heap, const struct hvmem__arena *arena,
-                                struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order,
-                                hvmem__record record)
+static HVMEM_NOINLINE hvmem_u32 rise(struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                                     struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order,
+                                     hvmem__record record)
 {
+    hvmem_u32 from = order;
     struct rising block;
 
     block.now = hvmem__load(&heap->clock.now);
@@ -154,31 +155,30 @@ static HVMEM_NOINLINE void rise(struct hvmem_heap *heap, const struct hvmem__are
         record = hvmem__rec_with_stamp(record, hvmem__stamp_encode(block.now - block.age));
     hvmem__enter(b, mfn, order, hvmem__rec_with_dirt(record, block.dirt));
     hvmem__arena_offer(heap, arena, order);
+    return 2 * (order - from); /* merging debts costs twice as much */
 }
 
-void hvmem__arena_give(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
-                       hvmem_mfn mfn, hvmem__record record)
+hvmem_u32 hvmem__arena_give(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                            struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record)
 {
-    hvmem_u32 order = hvmem__rec_order(record);
+    hvmem_u32 order = hvmem__rec_order(record), from = order;
 
     HVMEM__ASSERT2(&heap->host, hvmem__lock_held(&heap->host, &arena->lock));
     hvmem__add_frames(b, (hvmem_u64)1 << order);
     if (hvmem__unlikely(hvmem__rec_owed(record))) {
         if (hvmem__rec_owed(record) & HVMEM__OWES_FLUSH)
             arena->owing = 1;
-        rise(heap, arena, b, mfn, order, record);
-        return;
+        return rise(heap, arena, b, mfn, order, record);
     }
     if (order != heap->max_order) {
         hvmem_u32 risen = rise_clean(b, mfn, order, orders_within(b, mfn, heap->max_order));
 
         order = risen & ~RISEN_ALL;
         mfn = mfn >> order << order;
-        if (hvmem__unlikely(risen < heap->max_order)) { /* RISEN_ALL is above it */
-            rise(heap, arena, b, mfn, order, 0);
-            return;
-        }
+        if (hvmem__unlikely(risen < heap->max_order)) /* RISEN_ALL is above it */
+            return order - from + rise(heap, arena, b, mfn, order, 0);
     }
     hvmem__enter(b, mfn, order, hvmem__rec_make(order, HVMEM_BLOCK_FREE, 0));
     hvmem__arena_offer(heap, arena, order);
+    return order - from;
 }

@@ -36,8 +36,8 @@ hvmem_node hvmem__nearest(const struct hvmem_heap *heap, hvmem_node from, hvmem_
     return best;
 }
 
-void hvmem__return_block(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
-                         hvmem_mfn mfn, hvmem__record record)
+hvmem_u32 hvmem__return_block(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                              struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record)
 {
     hvmem_u64 frames = (hvmem_u64)1 << hvmem__rec_order(record);
 
@@ -45,11 +45,11 @@ void hvmem__return_block(struct hvmem_heap *heap, struct hvmem__arena *arena, st
         hvmem__store(&b->table->clean, 0);
     hvmem__bits_clear(&b->head, mfn - b->base);
     hvmem__claim_give(heap, arena, frames);
-    hvmem__arena_give(heap, arena, b, mfn, record);
+    return hvmem__arena_give(heap, arena, b, mfn, record);
 }
 
-void hvmem__return_frames(struct hvmem_heap *heap, struct hvmem__arena *arena,
-                          struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order)
+hvmem_u32 hvmem__return_frames(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                               struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order)
 {
     hvmem_u64 frames = (hvmem_u64)1 << order;
 
@@ -57,7 +57,7 @@ void hvmem__return_frames(struct hvmem_heap *heap, struct hvmem__arena *arena,
         hvmem__store(&b->table->clean, 0);
     hvmem__bits_clear_range(&b->head, mfn - b->base, frames);
     hvmem__claim_give(heap, arena, frames);
-    hvmem__arena_give(heap, arena, b, mfn, hvmem__rec_make(order, HVMEM_BLOCK_FREE, 0));
+    return hvmem__arena_give(heap, arena, b, mfn, hvmem__rec_make(order, HVMEM_BLOCK_FREE, 0));
 }
 
 /* Arenas of a node that may have a block of `order`, starting with the CPU's own. */

@@ -53,17 +53,17 @@ hvmem_status hvmem__take_batch(struct hvmem_heap *heap, hvmem_node node, hvmem_u
 
 /*
  * Give a block that is outside the free sets back: its head bit is cleared, claims are accounted.
- * Arena lock held.
+ * Returns the work of merging (hvmem__arena_give). Arena lock held.
  */
-void hvmem__return_block(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
-                         hvmem_mfn mfn, hvmem__record record);
+hvmem_u32 hvmem__return_block(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                              struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record);
 
 /*
  * The same for 2^order single frames that make a block within bank b and owe nothing.
  * Arena lock held.
  */
-void hvmem__return_frames(struct hvmem_heap *heap, struct hvmem__arena *arena,
-                          struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order);
+hvmem_u32 hvmem__return_frames(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                               struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order);
 
 /* Nearest node to `from` in mask; mask must not be 0. */
 hvmem_node hvmem__nearest(const struct hvmem_heap *heap, hvmem_node from, hvmem_u64 mask);

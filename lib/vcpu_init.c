@@ -2,6 +2,8 @@
 /* vCPUs: configuration, CPUs that join and leave, attach and detach. */
 #include "vcpu.h"
 
+#include "cutter.h"
+
 hvmem_status hvmem__vcpus_refuse(struct hvmem_vcpus *vcpus, hvmem_status code)
 {
     __atomic_fetch_add(&vcpus->refused, 1, __ATOMIC_RELAXED);
@@ -23,20 +25,27 @@ static hvmem_status check_config(const struct hvmem_vcpus_config *config)
     return HVMEM_OK;
 }
 
-static hvmem_size cpus_offset(void)
+/* Cut the object's memory into its parts; with base NULL `vcpus` is left alone. Returns the bytes. */
+static hvmem_size lay_out(hvmem_u8 *base, const struct hvmem_vcpus_config *config,
+                          struct hvmem_vcpus *vcpus)
 {
-    return (hvmem_size)hvmem__round_up(sizeof(struct hvmem_vcpus), HVMEM_LINE);
-}
+    struct hvmem__cutter cutter = {base, HVMEM_LINE, 0};
+    struct hvmem__vcpu_cpu *cpus;
+    hvmem_u32 *held;
 
-static hvmem_size held_offset(const struct hvmem_vcpus_config *config)
-{
-    return cpus_offset() + (hvmem_size)config->max_cpus * sizeof(struct hvmem__vcpu_cpu);
+    hvmem__cut(&cutter, 1, sizeof *vcpus);
+    cpus = hvmem__cut(&cutter, config->max_cpus, sizeof *cpus);
+    held = hvmem__cut(&cutter, config->max_cpus, sizeof *held);
+    if (base) {
+        vcpus->cpus = cpus;
+        vcpus->host.held = held;
+    }
+    return cutter.used;
 }
 
 static hvmem_size total_bytes(const struct hvmem_vcpus_config *config)
 {
-    return held_offset(config) +
-           (hvmem_size)hvmem__round_up(config->max_cpus * sizeof(hvmem_u32), HVMEM_LINE);
+    return lay_out(HVMEM_NULL, config, HVMEM_NULL);
 }
 
 hvmem_status hvmem_vcpus_size(const struct hvmem_vcpus_config *config, hvmem_size *bytes)
@@ -64,11 +73,10 @@ hvmem_status hvmem_vcpus_init(void *memory, hvmem_size bytes,
     if (!memory || (hvmem_uptr)memory % HVMEM_LINE || bytes < total_bytes(config))
         return HVMEM_E_BUFFER;
     memset(memory, 0, total_bytes(config));
-    made->cpus = (struct hvmem__vcpu_cpu *)(void *)((char *)memory + cpus_offset());
     made->max_cpus = config->max_cpus;
     hvmem__host_bind(&made->host, config->host, config->host_ctx, config->lock_regime);
     made->host.smp = config->lock_regime != HVMEM_LOCK_CALLER;
-    made->host.held = (hvmem_u32 *)(void *)((char *)memory + held_offset(config));
+    lay_out(memory, config, made);
     *vcpus = made;
     return HVMEM_OK;
 }

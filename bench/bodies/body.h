@@ -57,6 +57,8 @@ struct bench_body {
     /* Frames in free, naturally aligned runs of 2^9, caches excluded, in units of 2^9 frames; ~0 if
      * the allocator cannot tell. */
     hvmem_u64 (*free_superpages)(struct bench_pool *pool);
+    /* The same for any order; NULL where only 2 MiB blocks can be told. */
+    hvmem_u64 (*free_blocks)(struct bench_pool *pool, hvmem_u32 order);
 
     /*
      * The loops. Each returns how many of its calls were refused: 0, but for `refuse`.

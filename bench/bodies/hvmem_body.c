@@ -90,16 +90,21 @@ static void hvmem_give_back(struct bench_pool *pool)
     (void)hvmem_drain(pool->state);
 }
 
-static hvmem_u64 hvmem_superpages(struct bench_pool *pool)
+static hvmem_u64 hvmem_blocks(struct bench_pool *pool, hvmem_u32 order)
 {
     struct hvmem_block block;
     hvmem_u64 cursor = 0, found = 0;
 
     while (hvmem_walk(pool->state, &cursor, &block) == HVMEM_AGAIN) {
-        if (block.state == HVMEM_BLOCK_FREE && block.order >= 9)
-            found += (hvmem_u64)1 << (block.order - 9);
+        if (block.state == HVMEM_BLOCK_FREE && block.order >= order)
+            found += (hvmem_u64)1 << (block.order - order);
     }
     return found;
+}
+
+static hvmem_u64 hvmem_superpages(struct bench_pool *pool)
+{
+    return hvmem_blocks(pool, 9);
 }
 
 const struct bench_body bench_hvmem = {
@@ -109,5 +114,6 @@ const struct bench_body bench_hvmem = {
     .close = ops_nothing,
     .drain = hvmem_give_back,
     .free_superpages = hvmem_superpages,
+    .free_blocks = hvmem_blocks,
     BENCH_OPS,
 };

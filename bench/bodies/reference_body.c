@@ -36,17 +36,22 @@ static int reference_open(struct bench_pool *pool, const struct bench_setup *set
     return 0;
 }
 
-static hvmem_u64 reference_superpages(struct bench_pool *pool)
+static hvmem_u64 reference_blocks(struct bench_pool *pool, hvmem_u32 order)
 {
     const struct buddy *buddy = pool->state;
     hvmem_u64 found = 0;
     uint32_t frame;
 
-    for (frame = 0; frame < buddy->frames; frame += 512) {
-        if (buddy->page[frame].free && buddy->page[frame].order >= 9)
-            found += (hvmem_u64)1 << (buddy->page[frame].order - 9);
+    for (frame = 0; frame < buddy->frames; frame += 1u << order) {
+        if (buddy->page[frame].free && buddy->page[frame].order >= order)
+            found += (hvmem_u64)1 << (buddy->page[frame].order - order);
     }
     return found;
+}
+
+static hvmem_u64 reference_superpages(struct bench_pool *pool)
+{
+    return reference_blocks(pool, 9);
 }
 
 const struct bench_body bench_reference = {
@@ -56,5 +61,6 @@ const struct bench_body bench_reference = {
     .close = ops_nothing,
     .drain = ops_nothing,
     .free_superpages = reference_superpages,
+    .free_blocks = reference_blocks,
     BENCH_OPS,
 };

@@ -329,6 +329,30 @@ static void cached(unsigned pieces, hvmem_u32 order)
     close_heap(&h);
 }
 
+/* Lists of blocks past the caches: split down from whole blocks, then back, in order and shuffled. */
+static void bulk(unsigned pieces)
+{
+    static hvmem_mfn blocks[BURST];
+    struct bench_rng rng = {14};
+    hvmem_u32 order, done;
+    struct heap h;
+
+    open_heap(&h, HVMEM_CONFIG_NO_CPU_CACHE, pieces);
+    for (order = 0; order < LARGEST; order += 3) {
+        unsigned most = (unsigned)(ARENA >> order), n = most < BURST ? most : BURST, turn, i;
+
+        for (turn = 0; turn < 2; turn++) {
+            for (i = 0; i < n; i++)
+                FIGURE_REQUIRE(hvmem_alloc_order(h.heap, order, &blocks[i]) == HVMEM_OK);
+            if (turn > 0)
+                bench_shuffle(&rng, blocks, n);
+            COUNTED("free_bulk", hvmem_free_bulk(h.heap, blocks, n, order, &done));
+            FIGURE_REQUIRE(done == n);
+        }
+    }
+    close_heap(&h);
+}
+
 int main(void)
 {
     unsigned i;
@@ -341,5 +365,6 @@ int main(void)
     cached(1, 0);
     cached(1, 9);
     cached(PIECES, 0);
+    bulk(1);
     return 0;
 }

@@ -154,6 +154,34 @@ TEST(bulk_of_every_order)
     }
 }
 
+/*
+ * Lists longer than one lock section takes; one that holds a block twice ends there, and what comes
+ * after it stays allocated.
+ */
+TEST(bulk_free_stops_where_it_must)
+{
+    struct shadow *shadow = shadow_with(200, 1);
+    struct hvmem_request request = expect_block(0, NULL);
+    hvmem_mfn frames[200];
+    hvmem_mfn twice;
+    hvmem_u32 got = 0;
+    hvmem_u32 done = 0;
+
+    CHECK_EQ(shadow_alloc_bulk(shadow, &request, frames, 200, &got), HVMEM_OK);
+    twice = frames[150];
+    frames[150] = frames[40];
+    CHECK_EQ(shadow_free_bulk(shadow, frames, 200, 0, &done), HVMEM_E_FREE);
+    CHECK_EQ(done, 150);
+    shadow_check(shadow);
+    frames[150] = twice;
+    CHECK_EQ(shadow_free_bulk(shadow, frames + 150, 50, 0, &done), HVMEM_OK);
+    CHECK_EQ(done, 50);
+    shadow_check(shadow);
+    CHECK_EQ(shadow_free_bulk(shadow, frames, 0, 0, &done), HVMEM_OK);
+    CHECK_EQ(done, 0);
+    shadow_end(shadow);
+}
+
 /* Large blocks by bulk, freed frame by frame through free_run. */
 TEST(large_block_in_single_frames)
 {
