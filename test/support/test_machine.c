@@ -256,11 +256,9 @@ static void load(struct machine *m, int cpu, int space, const struct hvmem_entry
     test_yield();
 }
 
-hvmem_status machine_switch(struct machine *m, int cpu, int space)
+/* The library's part of a switch. */
+static hvmem_status choose(struct machine *m, int cpu, int space, struct hvmem_entry *entry)
 {
-    struct hvmem_entry entry;
-    hvmem_status status;
-
     act_as(m, cpu);
     machine_serve(m, cpu);
     if (by_entry(m)) {
@@ -268,7 +266,23 @@ hvmem_status machine_switch(struct machine *m, int cpu, int space)
         m->cpu[cpu].in_guest = 0;
     }
     m->cpu[cpu].switching = 1;
-    status = hvmem_space_activate(m->spaces[space].space, (hvmem_cpu)cpu, &entry);
+    return hvmem_space_activate(m->spaces[space].space, (hvmem_cpu)cpu, entry);
+}
+
+hvmem_status machine_give_up(struct machine *m, int cpu, int space)
+{
+    struct hvmem_entry entry;
+    hvmem_status status = choose(m, cpu, space, &entry);
+
+    m->cpu[cpu].in_guest = 0;
+    return status;
+}
+
+hvmem_status machine_switch(struct machine *m, int cpu, int space)
+{
+    struct hvmem_entry entry;
+    hvmem_status status = choose(m, cpu, space, &entry);
+
     if (status == HVMEM_OK) {
         load(m, cpu, space, &entry);
         hvmem_space_entered(m->ident, (hvmem_cpu)cpu);

@@ -88,6 +88,8 @@ void machine_create(struct machine *m, int space);
 hvmem_status machine_destroy(struct machine *m, int cpu, int space, uint32_t flags);
 hvmem_status machine_switch(struct machine *m, int cpu, int space);
 hvmem_status machine_idle(struct machine *m, int cpu);
+/* Choose a space and give the switch up: the hardware goes on with what it had, out of the guest. */
+hvmem_status machine_give_up(struct machine *m, int cpu, int space);
 /* Enter again what was left by a request; access one page; change the mapping of one. */
 hvmem_status machine_resume(struct machine *m, int cpu);
 void machine_access(struct machine *m, int cpu, int page);

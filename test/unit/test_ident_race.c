@@ -343,6 +343,23 @@ static void random_pin(struct machine *m, struct machine_space *s)
     }
 }
 
+/* A switch, before which the CPU may have chosen other spaces and thought better of it. */
+static void random_switch(struct machine *m, struct test_rng *rng, int cpu, int space)
+{
+    uint64_t given_up = test_below(rng, 8) ? 0 : test_below(rng, 6);
+
+    for (; given_up > 0; given_up--) {
+        int other = (int)test_below(rng, MACHINE_SPACES);
+
+        if (m->spaces[other].space == NULL)
+            continue;
+        CHECK_EQ(machine_give_up(m, cpu, other), HVMEM_OK);
+        machine_speculate(m, 4);
+        machine_check_ids(m);
+    }
+    CHECK_EQ(machine_switch(m, cpu, space), HVMEM_OK);
+}
+
 /* One step of a random CPU. Spaces are destroyed and created anew as well. */
 static void random_step(struct machine *m, struct test_rng *rng)
 {
@@ -355,7 +372,7 @@ static void random_step(struct machine *m, struct test_rng *rng)
     } else if (dice < 40) {
         machine_access(m, cpu, (int)test_below(rng, MACHINE_PAGES));
     } else if (dice < 75) {
-        CHECK_EQ(machine_switch(m, cpu, space), HVMEM_OK);
+        random_switch(m, rng, cpu, space);
     } else if (dice < 90) {
         machine_change(m, cpu, space, (int)test_below(rng, MACHINE_PAGES));
     } else if (dice < 93) {
