@@ -92,7 +92,7 @@ HVMEM_API hvmem_status hvmem_space_destroy(struct hvmem_space *space, hvmem_u32 
  * Errors, nothing changed: HVMEM_E_SPACE (destroyed), HVMEM_E_CPU (number, offline), HVMEM_E_ARG
  * (PRIVATE_STAGE1), HVMEM_E_NOID (pins and CPUs hold every number: a CPU holds one, and between a
  * switch and hvmem_space_entered() two. Cannot happen with 2 * max_cpus + 1 ids besides the pinned
- * ones; with fewer, try again, or deactivate first).
+ * ones; with fewer, try again; deactivate first where a switch was chosen and given up).
  * Back-end errors: the CPU runs no space, as after deactivate; what was owed stays owed.
  */
 HVMEM_API hvmem_status hvmem_space_activate(struct hvmem_space *space, hvmem_cpu cpu,
