@@ -360,14 +360,28 @@ hvmem_status hvmem_gather_free(struct hvmem_gather *gather, hvmem_mfn mfn, hvmem
     return status ? refuse(gather, status, mfn) : HVMEM_OK;
 }
 
-/* What a table of this level translates, addr in it. A page holds 2^(page_shift - 3) entries. */
+/*
+ * What a table of this level translates, addr in it. A page holds 2^(page_shift - 3) entries. If its
+ * entries were told only the walks through it are left.
+ */
 static void add_table(struct hvmem_gather *gather, hvmem_u64 addr, hvmem_u32 level, hvmem_u32 flags)
 {
     hvmem_u32 page = page_shift(gather), span = page + (page - 3) * (4 - level);
     hvmem_u64 in_span = span > 63 ? ~(hvmem_u64)0 : ((hvmem_u64)1 << span) - 1;
+    struct hvmem_gather_range piece;
 
-    add_subtree(gather, addr & ~in_span, addr | in_span,
-                flags & HVMEM_TABLE_TOLD ? (span > 63 ? 63 : span) : page);
+    if (!(flags & HVMEM_TABLE_TOLD)) {
+        add_subtree(gather, addr & ~in_span, addr | in_span, page);
+        return;
+    }
+    piece.start = addr & ~(((hvmem_u64)1 << page) - 1);
+    piece.last = addr | (((hvmem_u64)1 << page) - 1);
+    piece.stride = (hvmem_u8)page;
+    piece.level = HVMEM_LEVEL_UNKNOWN;
+    piece.flags = 0;
+    piece.reserved = 0;
+    gather->flags |= HVMEM__GATHER_TABLES;
+    hvmem__gather_add_walks(gather, addr & ~in_span, addr | in_span, &piece);
 }
 
 hvmem_status hvmem_gather_table(struct hvmem_gather *gather, hvmem_mfn mfn, hvmem_u64 addr,

@@ -24,6 +24,10 @@
  */
 void hvmem__gather_add(struct hvmem_gather *gather, const struct hvmem_gather_range *piece);
 
+/* Cached walks through a table that translated [start, last], `page` being one page of it. */
+void hvmem__gather_add_walks(struct hvmem_gather *gather, hvmem_u64 start, hvmem_u64 last,
+                             const struct hvmem_gather_range *page);
+
 /* The ranges as a back-end takes them, in units of pages. */
 void hvmem__gather_export(const struct hvmem_gather *gather, hvmem_u32 page_shift,
                           struct hvmem_tlb_range *out);

@@ -107,6 +107,31 @@ void hvmem__gather_add(struct hvmem_gather *gather, const struct hvmem_gather_ra
         make_room(gather);
 }
 
+/*
+ * One operation at any address that a table translated drops the cached walks that end in it (Arm ARM
+ * D8.14: by address, all levels; x86 drops all of the space's). So a range inside the span that is
+ * there already, and steps finely enough to hit it, only has to cover walks too.
+ */
+void hvmem__gather_add_walks(struct hvmem_gather *gather, hvmem_u64 start, hvmem_u64 last,
+                             const struct hvmem_gather_range *page)
+{
+    struct hvmem_gather_range range = *page;
+    hvmem_u32 i;
+
+    for (i = 0; i < gather->ranges; i++) {
+        range = gather->range[i];
+        if (range.start <= last && start <= range.last &&
+            ((hvmem_u64)1 << range.stride) - 1 <= last - start)
+            break;
+    }
+    if (i < gather->ranges)
+        take_out(gather, i);
+    else
+        range = *page;
+    range.flags &= (hvmem_u16)~HVMEM_RANGE_LEAF;
+    hvmem__gather_add(gather, &range);
+}
+
 void hvmem__gather_export(const struct hvmem_gather *gather, hvmem_u32 page_shift,
                           struct hvmem_tlb_range *out)
 {

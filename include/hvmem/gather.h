@@ -40,7 +40,7 @@
 #define HVMEM_ENTRY_GLOBAL 2u /* it may be global: only with HVMEM_MAPPING_GLOBALS */
 
 /* Flags of hvmem_gather_table. */
-/* Entries that were valid in it, and changed, were told one by one (or there were none). */
+/* Entries that were valid in it were told one by one (or there were none): only walks are left. */
 #define HVMEM_TABLE_TOLD 1u
 
 /* Frames freed by one call of finish in a PREEMPTIBLE gather, at most. */

@@ -254,7 +254,10 @@ static void table_goes(enum gather_kind kind)
 TEST(B26_lazy_cpus_forget_freed_tables)
 {
     table_goes(GATHER_TAGS);
-    CHECK_EQ(entry(0)->a, 11); /* the lazy one was asked */
+    CHECK_EQ(entry(0)->a, 11);                 /* the lazy one was asked */
+    CHECK_EQ(entry(1)->a, HVMEM_FLUSH_RANGES); /* by the one page: no more is needed */
+    CHECK_EQ(entry(1)->range[0].pages, 1);
+    CHECK_EQ(entry(1)->range[0].flags & HVMEM_RANGE_LEAF, 0);
     table_goes(GATHER_VMID);
     table_goes(GATHER_PCID);
 }

@@ -102,6 +102,57 @@ TEST(a_table_swallows_its_pages)
     CHECK_EQ(gather.range[0].flags, HVMEM_RANGE_GLOBAL);
 }
 
+static void walks(uint64_t addr, unsigned span)
+{
+    uint64_t in_span = (1ull << span) - 1;
+    struct hvmem_gather_range piece;
+
+    memset(&piece, 0, sizeof piece);
+    piece.start = addr & ~0xfffull;
+    piece.last = addr | 0xfff;
+    piece.stride = 12;
+    piece.level = HVMEM_LEVEL_UNKNOWN;
+    hvmem__gather_add_walks(&gather, addr & ~in_span, addr | in_span, &piece);
+}
+
+/* An empty table costs one operation; one whose page was told costs none. */
+TEST(walks_cost_at_most_one_operation)
+{
+    clear();
+    walks(0x5000, 21);
+    CHECK_EQ(gather.ranges, 1);
+    CHECK_EQ(gather.range[0].start, 0x5000);
+    CHECK_EQ(gather.range[0].last, 0x5fff);
+    walks(0x7000, 30); /* the table above it: the same address will do */
+    CHECK_EQ(gather.ranges, 1);
+    CHECK_EQ(gather.range[0].last, 0x5fff);
+    walks(1ull << 30, 30); /* another one */
+    CHECK_EQ(gather.ranges, 2);
+    clear();
+    page(0x80);
+    page(0x81);
+    walks(0, 21);
+    CHECK_EQ(gather.ranges, 1);
+    CHECK_EQ(gather.range[0].start, 0x80000);
+    CHECK_EQ(gather.range[0].last, 0x81fff);
+    CHECK_EQ(gather.range[0].flags, 0);
+    CHECK_EQ(gather.range[0].level, HVMEM_LEVEL_UNKNOWN);
+    clear();
+    add(0, 30, 1, HVMEM_RANGE_LEAF); /* steps too wide to hit it for certain */
+    walks(0x200000, 21);
+    CHECK_EQ(gather.range[0].stride, 12);
+    CHECK_EQ(gather.range[0].flags, 0);
+    /* Whole tables, page by page: they grow together. */
+    clear();
+    for (uint64_t number = 0; number < 2048; number++) {
+        page(number);
+        if ((number & 511) == 511)
+            walks(number << 12, 21);
+    }
+    CHECK_EQ(gather.ranges, 1);
+    CHECK_EQ(gather.range[0].last, 0x7fffff);
+}
+
 /* B27: 20 small pages, a block, a gap of 1 GiB, three small pages; then all in descending order. */
 static void batch(int descending)
 {
