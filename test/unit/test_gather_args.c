@@ -2,6 +2,7 @@
 /* Gathers used wrongly: a code for each, counted, reported, and nothing missed or leaked. */
 #include "gather_rig.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static struct gather_rig rig;
@@ -206,4 +207,53 @@ TEST(notifier_in_use_stays)
     CHECK_EQ(hvmem_shootdown(&rig.mapping[0], NULL, 0, 0), HVMEM_OK);
     CHECK_EQ(hvmem_notifier_remove(&rig.mapping[0], &notifier), HVMEM_OK);
     gather_rig_end(&rig);
+}
+
+/* The host went away with a gather open: whoever adopts the table finds its frames in quarantine. */
+TEST(adoption_quarantines_what_was_gathered)
+{
+    struct hvmem_bank bank = {.size = sizeof bank, .base = GATHER_BASE, .frames = GATHER_FRAMES};
+    hvmem_mfn single = 0, large = 0, next = 0;
+    struct hvmem_config config;
+    struct hvmem_block block;
+    struct hvmem_heap *heap;
+    hvmem_size bytes, table;
+    hvmem_u64 cursor = 0;
+    hvmem_status status;
+    void *memory;
+
+    begin();
+    REQUIRE_EQ(hvmem_alloc_order(rig.heap, 0, &single), HVMEM_OK);
+    REQUIRE_EQ(hvmem_alloc_order(rig.heap, 0, &next), HVMEM_OK);
+    REQUIRE_EQ(hvmem_alloc_order(rig.heap, 4, &large), HVMEM_OK);
+    open_gather();
+    CHECK_EQ(hvmem_gather_free(&gather, single, 0, NULL, 0), HVMEM_OK);
+    CHECK_EQ(hvmem_gather_free(&gather, next, 0, NULL, 0), HVMEM_OK);
+    CHECK_EQ(hvmem_gather_free(&gather, large, 4, NULL, HVMEM_OWES_SCRUB), HVMEM_OK);
+    CHECK_EQ(hvmem_quiesce(rig.heap), HVMEM_E_BUSY);
+
+    hvmem_config_default(&config);
+    config.max_order = 10;
+    config.max_banks = 16;
+    config.backend = &rig.tlb->backend;
+    REQUIRE_EQ(hvmem_heap_size(&config, &bytes), HVMEM_OK);
+    memory = aligned_alloc(128, (bytes + 127) / 128 * 128);
+    REQUIRE_EQ(hvmem_heap_init(memory, bytes, &config, &heap), HVMEM_OK);
+    REQUIRE_EQ(hvmem_bank_size(heap, &bank, &table), HVMEM_OK);
+    REQUIRE_EQ(hvmem_bank_adopt(heap, &bank, rig.memory[3], table), HVMEM_OK);
+    do
+        status = hvmem_adopt_finish(heap, &cursor);
+    while (status == HVMEM_AGAIN);
+    CHECK_EQ(status, HVMEM_OK);
+    CHECK_EQ(hvmem_lookup(heap, single, &block), HVMEM_OK);
+    CHECK_EQ(block.state, HVMEM_BLOCK_QUARANTINE);
+    CHECK_EQ(hvmem_lookup(heap, large + 3, &block), HVMEM_OK);
+    CHECK_EQ(block.state, HVMEM_BLOCK_QUARANTINE);
+    CHECK(block.owed & HVMEM_OWES_TLB);
+    CHECK_EQ(hvmem_quarantine_release(heap, large), HVMEM_OK);
+    CHECK_EQ(hvmem_audit(heap, &single, &(const char *){NULL}), HVMEM_OK);
+    free(memory);
+    test_set_point_hook(NULL, NULL); /* the first heap is gone: no gather_rig_end() */
+    for (size_t i = 0; i < sizeof rig.memory / sizeof *rig.memory; i++)
+        free(rig.memory[i]);
 }
