@@ -1,12 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* A heap over real memory with real cache instructions; see machine.h. */
+#define _GNU_SOURCE
 #include "machine.h"
 
 #include <hvmem/x86.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static struct hvmem_x86 machine;
+
+double contents_spent(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
+}
 
 static struct contents *of(struct hvmem_backend *be)
 {
@@ -66,7 +76,7 @@ static void open_backend(struct contents *c)
     c->be.ctx = c;
     c->be.caps = c->real.caps;
     /* As a machine whose instruction caches must be told: what is counted is who asks. */
-    c->be.caps.features &= ~HVMEM_CAP_ICOHERENT;
+    c->be.caps.features &= ~(HVMEM_CAP_ICOHERENT | HVMEM_CAP_DIC | HVMEM_CAP_IDC);
 }
 
 void contents_open(struct contents *c, hvmem_u32 owed_on_free, hvmem_u32 bank_flags)

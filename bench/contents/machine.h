@@ -30,6 +30,12 @@ struct contents {
     hvmem_u64 icache_alls; /* whole invalidations of instruction caches */
 };
 
+/*
+ * Nanoseconds of this thread's own on its CPU: rounds over 1 GiB are too long for a busy machine to
+ * leave them alone.
+ */
+double contents_spent(void);
+
 /* Opens it; what the frames of domains owe when they are freed; bank flags. */
 void contents_open(struct contents *c, hvmem_u32 owed_on_free, hvmem_u32 bank_flags);
 void contents_close(struct contents *c);

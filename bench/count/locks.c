@@ -12,6 +12,7 @@
 #include "bench/count/section.h"
 
 #include <hvmem/backend.h>
+#include <hvmem/domain.h>
 #include <hvmem/heap.h>
 
 #include <stdio.h>
@@ -140,6 +141,7 @@ static void start(struct heap *h, hvmem_u32 flags)
     config.lock_regime = HVMEM_LOCK_PLAIN;
     config.max_cpus = 2;
     config.max_banks = 64;
+    config.max_domains = 1;
     config.host = &ops;
     config.host_ctx = &backend; /* any address: frames are mapped nowhere */
     config.backend = &backend;
@@ -302,6 +304,32 @@ static void bare(const char *name, unsigned pieces)
     close_heap(&h);
 }
 
+/* For a domain that is being built, all debts deferred: whole blocks of each order out of one that owes. */
+static void deferred(void)
+{
+    struct hvmem_domain_config config = {.size = sizeof config, .id = 1, .limit = ~0ull};
+    struct hvmem_request request = {
+        .size = sizeof request, .flags = HVMEM_REQ_DEFER_ALL, .node = HVMEM_NODE_ANY};
+    struct heap h;
+    hvmem_size bytes;
+    hvmem_mfn mfn;
+
+    open_heap(&h, HVMEM_CONFIG_NO_CPU_CACHE, 1);
+    bytes = hvmem_domain_size(h.heap);
+    FIGURE_REQUIRE(hvmem_domain_create(h.heap, take_memory(&h, bytes), bytes, &config,
+                                       &request.domain) == HVMEM_OK);
+    FIGURE_REQUIRE(hvmem_alloc_order(h.heap, LARGEST, &mfn) == HVMEM_OK);
+    FIGURE_REQUIRE(hvmem_free_owned(h.heap, mfn, LARGEST, NULL,
+                                    HVMEM_OWES_SCRUB | HVMEM_OWES_TLB | HVMEM_OWES_DCACHE) ==
+                   HVMEM_OK);
+    kind = "deferred.";
+    for (request.order = 0; request.order <= LARGEST; request.order++) {
+        COUNTED(name_of("alloc", request.order), hvmem_alloc(h.heap, &request, &mfn));
+        COUNTED(name_of("free", request.order), hvmem_free(h.heap, mfn, request.order));
+    }
+    close_heap(&h);
+}
+
 /* ---- refill and drain ----------------------------------------------------------------------- */
 
 /* Many blocks through the caches in three orders of freeing, owing and not: batches of every kind. */
@@ -362,6 +390,7 @@ int main(void)
     bare("", 1);
     bare("seams4.", 4);
     bare("seams16.", PIECES);
+    deferred();
     cached(1, 0);
     cached(1, 9);
     cached(PIECES, 0);

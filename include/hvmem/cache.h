@@ -11,7 +11,7 @@
 
 #include <hvmem/config.h>
 
-#define HVMEM_CACHE_STRETCH 256u
+#define HVMEM_CACHE_STRETCH 1024u
 
 /* Operations besides HVMEM_DC_* (hvmem/backend.h): instruction fetch sees what was stored. */
 #define HVMEM_CACHE_ICACHE 16u
