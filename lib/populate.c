@@ -13,6 +13,7 @@
 #include "run.h"
 #include "settle.h"
 #include "testpoint.h"
+#include "walk.h"
 
 #define KNOWN_FLAGS                                                                                \
     (HVMEM_POPULATE_DEFER_DCACHE | HVMEM_POPULATE_NO_CLAIM | HVMEM_POPULATE_EXACT_NODE)
@@ -132,15 +133,14 @@ static hvmem_status take_slice(struct run *run)
 
 /* ---- paying --------------------------------------------------------------------------------- */
 
-static struct hvmem__found_block {
-    struct hvmem__bank *bank;
-    hvmem__record record;
-} block_of(const struct run *run, hvmem_u64 slot)
+/* A slot's block as its record is now. */
+static struct hvmem__found block_of(const struct run *run, hvmem_u64 slot)
 {
-    struct hvmem__found_block found;
+    struct hvmem__found found;
 
-    found.bank = hvmem__bank_of(run->heap, slot_mfn(slot));
-    found.record = hvmem__load_acquire(hvmem__record_at(found.bank, slot_mfn(slot)));
+    found.mfn = slot_mfn(slot);
+    found.bank = hvmem__bank_of(run->heap, found.mfn);
+    found.record = hvmem__load_acquire(hvmem__record_at(found.bank, found.mfn));
     return found;
 }
 
@@ -188,7 +188,7 @@ static hvmem_status pay_slice(struct run *run)
 
     for (; p->paid < p->taken; p->paid++, p->inside = 0) {
         hvmem_u64 slot = p->slot[p->paid];
-        struct hvmem__found_block block = block_of(run, slot);
+        struct hvmem__found block = block_of(run, slot);
         hvmem_u32 due = due_now(run, slot, block.record);
         hvmem_status status = HVMEM_OK;
 
@@ -214,7 +214,7 @@ static hvmem_status pay_slice(struct run *run)
  */
 static hvmem_status book(struct run *run, hvmem_gfn gfn, hvmem_u64 slot)
 {
-    struct hvmem__found_block block = block_of(run, slot);
+    struct hvmem__found block = block_of(run, slot);
     hvmem_u32 owed = hvmem__rec_owed(block.record), moved = owed & left_to_start(run);
     hvmem_u32 contents = owed & (HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE), dirt;
     hvmem_status status;

@@ -7,6 +7,7 @@
 #include "test/support/test_tables.h"
 
 #include <hvmem/cache.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -406,4 +407,115 @@ TEST(clean_by_guest_range)
     CHECK_REFUSED(s->world, hvmem_domain_clean(s->tenant, ~0ull, 2, &cursor), HVMEM_E_RANGE);
     CHECK_REFUSED(s->world, hvmem_domain_clean(s->donor, 0, 1, &cursor), HVMEM_E_UNSUPPORTED);
     scene_end(s);
+}
+
+/*
+ * Threads: two leave debts, one populates, one starts: whoever is told that it may defer has its debts
+ * paid before the domain runs. Rounds of a new domain each.
+ */
+#define ROUNDS 150u
+
+struct contest {
+    struct scene *s;
+    pthread_barrier_t line;
+    hvmem_mfn mine[2][8];
+    unsigned count[2];
+    unsigned running; /* the start succeeded */
+};
+
+static void leave_debts(struct contest *c, unsigned thread)
+{
+    struct hvmem_request request = expect_block(thread, c->s->tenant);
+    hvmem_status status = HVMEM_OK;
+
+    request.flags = HVMEM_REQ_DEFER_ALL;
+    for (c->count[thread] = 0; c->count[thread] < 8 && status == HVMEM_OK;) {
+        hvmem_mfn *mfn = &c->mine[thread][c->count[thread]];
+
+        status = hvmem_alloc(c->s->world->heap, &request, mfn);
+        if (status == HVMEM_OK)
+            c->count[thread]++;
+        else
+            CHECK(status == HVMEM_E_BUSY || status == HVMEM_E_PHASE);
+    }
+}
+
+static void start_often(struct contest *c)
+{
+    hvmem_status status = HVMEM_E_BUSY;
+
+    while (status == HVMEM_E_BUSY)
+        status = hvmem_domain_start(c->s->tenant);
+    CHECK_EQ(status, HVMEM_OK);
+    __atomic_store_n(&c->running, 1, __ATOMIC_SEQ_CST);
+}
+
+static void populate_once(struct contest *c)
+{
+    struct hvmem_extent extents[8];
+    struct hvmem_populate populate = {sizeof populate, 0, extents, 8, HVMEM_NODE_ANY, 0, 3, NULL};
+    struct hvmem_cursor cursor = {{0}};
+    hvmem_status status;
+    unsigned i;
+
+    for (i = 0; i < 8; i++)
+        extents[i] = (struct hvmem_extent){i, 0, 0, 0};
+    do
+        status = hvmem_domain_populate(c->s->tenant, &populate, &cursor);
+    while (status == HVMEM_AGAIN || status == HVMEM_E_BUSY);
+    CHECK_EQ(status, HVMEM_OK);
+}
+
+struct runner {
+    struct contest *c;
+    unsigned role;
+};
+
+static void *run(void *arg)
+{
+    struct runner *r = arg;
+
+    world_set_cpu(r->role);
+    pthread_barrier_wait(&r->c->line);
+    if (r->role < 2)
+        leave_debts(r->c, r->role);
+    else if (r->role == 2)
+        start_often(r->c);
+    else
+        populate_once(r->c);
+    return NULL;
+}
+
+TEST(start_races_with_allocations, threads)
+{
+    uint64_t rounds = test_rounds(ROUNDS), round;
+
+    for (round = 0; round < rounds; round++) {
+        struct contest c = {.s = scene()};
+        struct runner runners[4];
+        pthread_t threads[4];
+        unsigned i, n;
+
+        c.s->world->backend_ops.dcache = c.s->dcache;
+        c.s->world->backend_ops.zero = c.s->zero;
+        pthread_barrier_init(&c.line, NULL, 4);
+        for (i = 0; i < 4; i++) {
+            runners[i] = (struct runner){&c, i};
+            REQUIRE_EQ(pthread_create(&threads[i], NULL, run, &runners[i]), 0);
+        }
+        for (i = 0; i < 4; i++)
+            pthread_join(threads[i], NULL);
+        world_set_cpu(0);
+        CHECK_EQ(c.running, 1);
+        for (i = 0; i < 2; i++)
+            for (n = 0; n < c.count[i]; n++) {
+                CHECK_EQ(expect_lookup(c.s->world, c.mine[i][n]).owed, 0);
+                CHECK_EQ(world_owed(c.s->world, c.mine[i][n], 1ull << i), 0);
+            }
+        for (i = 0; i < 8; i++)
+            CHECK_EQ(world_owed(c.s->world, c.s->tables.map[i], 1), 0);
+        CHECK_EQ(c.s->tables.started, 1);
+        pthread_barrier_destroy(&c.line);
+        scene_end(c.s);
+    }
 }

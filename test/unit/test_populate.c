@@ -427,3 +427,86 @@ TEST(cancelled_anywhere)
         scene_end(s); /* or reclaimed by teardown */
     }
 }
+
+/* B31: another CPU starts, cancels or kills at every point of a populate: refused, or ordered before it. */
+struct meddler {
+    struct scene *s;
+    unsigned turn; /* at which point it acts */
+    unsigned seen;
+    unsigned what;
+};
+
+static int meddle(const char *name, void *context)
+{
+    struct meddler *m = context;
+    struct hvmem_cursor cursor = {{0}};
+
+    if (strncmp(name, "populate_", 9) != 0 || m->seen++ != m->turn)
+        return 0;
+    if (m->what == 0)
+        CHECK_EQ(hvmem_domain_start(m->s->tenant), HVMEM_E_BUSY);
+    else if (m->what == 1)
+        CHECK_EQ(hvmem_domain_populate_cancel(m->s->tenant), HVMEM_E_BUSY);
+    else if (m->what == 2)
+        CHECK_EQ(hvmem_domain_populate(m->s->tenant, &m->s->request, &cursor), HVMEM_E_BUSY);
+    else
+        CHECK_EQ(hvmem_domain_teardown(m->s->tenant, 0, &cursor), HVMEM_E_BUSY);
+    return 0;
+}
+
+TEST(B31_others_at_every_point_of_a_populate, points)
+{
+    unsigned what, turn;
+
+    for (what = 0; what < 4; what++)
+        for (turn = 0;; turn++) {
+            struct scene *s = scene(6, 2);
+            struct meddler m = {s, turn, 0, what};
+            hvmem_status status;
+
+            test_set_point_hook(meddle, &m);
+            (void)populate(s, &status);
+            test_set_point_hook(NULL, NULL);
+            if (what < 3 || m.seen <= turn) {
+                CHECK_EQ(status, HVMEM_OK);
+                CHECK_EQ(s->done, 6);
+            } else {
+                CHECK_EQ(status, HVMEM_E_DOMAIN);
+            }
+            check_exact(s);
+            if (what < 3)
+                CHECK_EQ(hvmem_domain_start(s->tenant), HVMEM_OK);
+            scene_end(s);
+            if (m.seen <= turn)
+                break;
+        }
+}
+
+/* A step that fails at any point of a populate. */
+static int fail_point(const char *name, void *context)
+{
+    struct meddler *m = context;
+
+    return strncmp(name, "populate_", 9) == 0 && m->seen++ == m->turn;
+}
+
+TEST(fails_at_every_point, points)
+{
+    unsigned turn;
+
+    for (turn = 0;; turn++) {
+        struct scene *s = scene(6, 2);
+        struct meddler m = {s, turn, 0, 0};
+        hvmem_status status;
+
+        test_set_point_hook(fail_point, &m);
+        (void)populate(s, &status);
+        test_set_point_hook(NULL, NULL);
+        CHECK_EQ(status == HVMEM_OK, m.seen <= turn);
+        check_exact(s);
+        scene_end(s);
+        if (m.seen <= turn)
+            break;
+    }
+    CHECK(turn > 12);
+}
