@@ -26,20 +26,32 @@
 hvmem_size hvmem__ageing_bytes(hvmem_u32 config_flags);
 void hvmem__ageing_init(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_mfn *slots);
 
+/* Blocks in a queue; by another CPU as of about now. */
+HVMEM_INLINE hvmem_u32 hvmem__ageing_count(const struct hvmem__ageing *queue)
+{
+    hvmem_u64 head = hvmem__load(&queue->head), count = hvmem__load(&queue->tail) - head;
+
+    return hvmem__likely(count <= queue->slots) ? (hvmem_u32)count : 0;
+}
+
 /* Put a block that owes something in; from a full queue the oldest go to their arenas. */
-void hvmem__ageing_put(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 order,
-                       hvmem_mfn mfn);
+void hvmem__ageing_put(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_mfn mfn,
+                       hvmem__record record);
 
 /* The oldest block; the queue is not empty. */
-hvmem_mfn hvmem__ageing_take(struct hvmem__ageing *queue);
+hvmem_mfn hvmem__ageing_take(struct hvmem__pcpu *pc, hvmem_u32 order);
 
-/* Whether the oldest block is mature. Asks for the times of all CPUs only if it seems not to be. */
+/*
+ * Whether the oldest block is mature. Asks for the times of all CPUs only if it seems not to be; and if
+ * it is not, marks what a flush for `newest` would make mature.
+ */
 int hvmem__ageing_ripe(struct hvmem_heap *heap, struct hvmem__ageing *queue);
 
-/* The time at which the youngest blocks were stamped; 0 if none of them owes a flush. */
-hvmem_u64 hvmem__ageing_newest(struct hvmem_heap *heap, const struct hvmem__ageing *queue);
+/* Of the oldest blocks, how many are known to be mature and to owe nothing but that flush. */
+hvmem_u32 hvmem__ageing_plain(const struct hvmem_heap *heap, const struct hvmem__ageing *queue);
 
 /* Give up to `count` of the oldest blocks back to their arenas. */
-void hvmem__ageing_shed(struct hvmem_heap *heap, struct hvmem__ageing *queue, hvmem_u32 count);
+void hvmem__ageing_shed(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 order,
+                        hvmem_u32 count);
 
 #endif

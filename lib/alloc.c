@@ -2,6 +2,7 @@
 /* alloc.c: hvmem_alloc() and its kin: from a request to a block whose debts are paid. */
 #include "claim.h"
 #include "clock.h"
+#include "credit.h"
 #include "domain.h"
 #include "drain.h"
 #include "flush.h"
@@ -271,6 +272,8 @@ static hvmem_status take_charged(struct hvmem_heap *heap, struct ask *ask, struc
     struct hvmem_domain *domain = ask->req->domain;
     hvmem_status status = hvmem__domain_charge(domain, ask->frames);
 
+    if (status == HVMEM_E_LIMIT && hvmem__credit_recall(heap, domain))
+        status = hvmem__domain_charge(domain, ask->frames);
     if (status)
         return status;
     status = hvmem__domain_enter(domain, &got->counted);

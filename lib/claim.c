@@ -3,6 +3,7 @@
 #include "claim.h"
 
 #include "arena.h"
+#include "credit.h"
 #include "domain.h"
 #include "drain.h"
 
@@ -263,6 +264,7 @@ hvmem_status hvmem_domain_claim(struct hvmem_domain *domain, hvmem_node node, hv
         return hvmem__refuse(heap, HVMEM_E_NODE, 0, HVMEM_ORDER_ANY, node);
     /* Frames in caches count as taken: bring them in first. */
     drained = hvmem__pcpu_drain_all(heap);
+    (void)hvmem__credit_recall(heap, domain); /* nor is what was only charged in advance */
     state = hvmem__lock_admin(heap);
     if (domain->state == HVMEM_DOMAIN_DYING) {
         status = HVMEM_E_DOMAIN;

@@ -76,14 +76,19 @@ HVMEM_INLINE hvmem_u64 hvmem__stamp_age(hvmem__record record, hvmem_u64 now)
  * given out, for flushes that tick only if there is a reason; an older value may overwrite a newer
  * one, which costs such a flush its effect and nothing else.
  */
-HVMEM_INLINE hvmem_u32 hvmem__stamp_now(struct hvmem_heap *heap)
+HVMEM_INLINE hvmem_u64 hvmem__stamp_read(struct hvmem_heap *heap)
 {
     hvmem_u64 now = hvmem__load(&heap->clock.now);
 
-    if (hvmem__load(&heap->clock.stamped) != now)
+    if (hvmem__unlikely(hvmem__load(&heap->clock.stamped) != now))
         hvmem__store(&heap->clock.stamped, now);
     (void)HVMEM_TEST_POINT("clock_stamp");
-    return hvmem__stamp_encode(now);
+    return now;
+}
+
+HVMEM_INLINE hvmem_u32 hvmem__stamp_now(struct hvmem_heap *heap)
+{
+    return hvmem__stamp_encode(hvmem__stamp_read(heap));
 }
 
 /* The time that a record's stamp stands for at most. The record was loaded before, with acquire. */

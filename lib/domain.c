@@ -4,9 +4,15 @@
 
 #include "claim.h"
 #include "clock.h"
+#include "credit.h"
 #include "free.h"
 #include "settle.h"
 #include "testpoint.h"
+
+static hvmem_u64 min64(hvmem_u64 a, hvmem_u64 b)
+{
+    return a < b ? a : b;
+}
 
 /* ---- charging ------------------------------------------------------------------------------- */
 
@@ -306,6 +312,8 @@ hvmem_status hvmem_domain_kill(struct hvmem_domain *domain)
     if (heap->claims_active)
         hvmem__claim_cancel(heap, domain);
     hvmem__unlock_admin(heap, state);
+    /* Who enters its section from now on sees DYING: no cache is given credit again. */
+    (void)hvmem__credit_recall(heap, domain);
     return HVMEM_OK;
 }
 
@@ -413,6 +421,8 @@ hvmem_status hvmem_domain_limit(struct hvmem_domain *domain, hvmem_u64 frames)
     if (!domain)
         return HVMEM_E_ARG;
     hvmem__store(&domain->limit, frames);
+    /* What was charged in advance must meet the new limit. */
+    (void)hvmem__credit_recall(domain->heap, domain);
     return HVMEM_OK;
 }
 
@@ -425,6 +435,7 @@ hvmem_status hvmem_domain_stats(struct hvmem_domain *domain, struct hvmem_domain
     if (!heap || !stats)
         return hvmem__refuse(heap, HVMEM_E_ARG, 0, HVMEM_ORDER_ANY, 0);
     stats->pages = hvmem__load(&domain->pages);
+    stats->pages -= min64(stats->pages, hvmem__credit_sum(heap, domain));
     stats->limit = hvmem__load(&domain->limit);
     stats->state = hvmem__load(&domain->state);
     stats->id = domain->id;

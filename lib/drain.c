@@ -5,6 +5,7 @@
 #include "ageing.h"
 #include "arena.h"
 #include "claim.h"
+#include "credit.h"
 #include "take.h"
 
 /*
@@ -136,7 +137,7 @@ static int holds_any(const struct hvmem__pcpu *pc)
 {
     return hvmem__load(&pc->out_count) || hvmem__load(&pc->mag[0].count) ||
            hvmem__load(&pc->mag[1].count) || hvmem__load(&pc->fast.hot) != HVMEM_FAST_NONE ||
-           hvmem__load(&pc->ageing[0].count) || hvmem__load(&pc->ageing[1].count);
+           hvmem__ageing_count(&pc->ageing[0]) || hvmem__ageing_count(&pc->ageing[1]);
 }
 
 int hvmem__pcpu_any(const struct hvmem_heap *heap)
@@ -170,7 +171,8 @@ static int drain_some(struct hvmem_heap *heap, struct hvmem__pcpu *pc)
     else if (pc->mag[1].count)
         shed_last(heap, pc->mag[1].slot, &pc->mag[1].count);
     else
-        hvmem__ageing_shed(heap, pc->ageing[0].count ? &pc->ageing[0] : &pc->ageing[1], GATE_STEPS);
+        hvmem__ageing_shed(heap, pc, hvmem__ageing_count(&pc->ageing[0]) ? 0 : HVMEM__MAG_ORDER1,
+                           GATE_STEPS);
     return holds_any(pc);
 }
 
@@ -217,6 +219,7 @@ static void forget_bank(struct hvmem_heap *heap, struct hvmem__pcpu *pc)
 void hvmem__pcpu_clear(struct hvmem_heap *heap, struct hvmem__section *s)
 {
     hvmem__pcpu_set_open(s->pc, 0);
+    hvmem__credit_close(s->pc);
     empty(heap, s);
     forget_bank(heap, s->pc); /* or a hot frame could come in */
 }
@@ -292,11 +295,11 @@ static hvmem_u64 cached_on(struct hvmem_heap *heap, const hvmem_mfn *slot, hvmem
 static hvmem_u64 ageing_on(struct hvmem_heap *heap, const struct hvmem__ageing *queue,
                            hvmem_u32 order, hvmem_node node)
 {
-    hvmem_u32 count = hvmem__load(&queue->count), at, some;
+    hvmem_u32 count = hvmem__ageing_count(queue), at, some;
 
     if (!count)
         return 0;
-    at = hvmem__load(&queue->head) & (queue->slots - 1);
+    at = (hvmem_u32)hvmem__load(&queue->head) & (queue->slots - 1);
     some = count < queue->slots - at ? count : queue->slots - at;
     return cached_on(heap, queue->slot + at, some, order, node) +
            cached_on(heap, queue->slot, count - some, order, node);

@@ -294,8 +294,7 @@ hvmem_status hvmem__may_free(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order
     return HVMEM_OK;
 }
 
-/* Free with every check; owner as hvmem__may_free(). */
-static hvmem_status free_checked(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order,
+hvmem_status hvmem__free_checked(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order,
                                  const struct hvmem_domain *const *owner, hvmem_u32 owed)
 {
     hvmem_status status = HVMEM_E_BUSY;
@@ -357,7 +356,7 @@ static HVMEM_NOINLINE hvmem_status free_slow(struct hvmem_heap *heap, hvmem_mfn 
 
     if (!hvmem__cacheable(heap, order) && free_plain(heap, &mfn, 1, order))
         return HVMEM_OK;
-    status = free_checked(heap, mfn, order, HVMEM_NULL, 0);
+    status = hvmem__free_checked(heap, mfn, order, HVMEM_NULL, 0);
     return status ? hvmem__refuse(heap, status, mfn, order, 0) : HVMEM_OK;
 }
 
@@ -409,17 +408,6 @@ hvmem_status hvmem_free(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order orde
     if (hvmem__likely(order == 0))
         return free_fast(heap, mfn, 0);
     return order == HVMEM__MAG_ORDER1 ? free_fast9(heap, mfn) : free_slow(heap, mfn, order);
-}
-
-hvmem_status hvmem_free_owned(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order,
-                              struct hvmem_domain *domain, hvmem_u32 owed)
-{
-    const struct hvmem_domain *owner = domain;
-    hvmem_status status = !heap || owed & ~HVMEM_OWES_ANY ? HVMEM_E_ARG : HVMEM_OK;
-
-    if (!status)
-        status = free_checked(heap, mfn, order, &owner, owed);
-    return status ? hvmem__refuse(heap, status, mfn, order, owed) : HVMEM_OK;
 }
 
 static HVMEM_NOINLINE hvmem_u32 free_bulk_plain(struct hvmem_heap *heap, const hvmem_mfn *blocks,

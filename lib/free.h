@@ -56,6 +56,10 @@ int hvmem__try_seize(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn m
 hvmem_status hvmem__free_block(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
                                hvmem__record from, hvmem_u32 owed);
 
+/* Free with every check; owner as hvmem__may_free(). No lock, no section held. */
+hvmem_status hvmem__free_checked(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order,
+                                 const struct hvmem_domain *const *owner, hvmem_u32 owed);
+
 /* Record of a block on its way from its owner to the free sets, debts of the owner added. */
 hvmem__record hvmem__in_transit(struct hvmem_heap *heap, hvmem__record from, hvmem_u32 owed);
 

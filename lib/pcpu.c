@@ -6,6 +6,7 @@
 #include "arena.h"
 #include "claim.h"
 #include "clock.h"
+#include "credit.h"
 #include "drain.h"
 #include "take.h"
 #include "testpoint.h"
@@ -42,6 +43,17 @@ static void set_token(struct hvmem__pcpu *pc, hvmem_u32 token)
         pc->mag[i].given = hvmem__rec_with_bias(given, token);
     }
     pc->fast.given = token ? pc->mag[0].given : NEVER;
+    hvmem__pcpu_name_owner(pc);
+}
+
+void hvmem__pcpu_name_owner(struct hvmem__pcpu *pc)
+{
+    const struct hvmem_domain *domain = pc->credit.domain;
+    hvmem_u32 i;
+
+    for (i = 0; i < HVMEM__MAGS; i++)
+        pc->credit.given[i] =
+            pc->token && domain ? hvmem__rec_with_owner(pc->mag[i].given, domain->id) : NEVER;
 }
 
 /* A fresh token for this CPU, or none if they are used up. Inside the section. */
@@ -61,10 +73,20 @@ static void take_token(struct hvmem_heap *heap, struct hvmem__pcpu *pc)
     set_token(pc, token);
 }
 
+void hvmem__pcpu_want_token(struct hvmem_heap *heap, struct hvmem__pcpu *pc)
+{
+    if (pc->rest)
+        pc->rest--;
+    else if (!pc->token && !hvmem__load(&pc->forced))
+        take_token(heap, pc);
+}
+
 /* Blocks handed out so far are nobody's any more. Inside the section. */
 static void drop_token(struct hvmem_heap *heap, struct hvmem__pcpu *pc)
 {
     hvmem__pcpu_spill(heap, pc);
+    hvmem__credit_unready(pc, 0);
+    hvmem__credit_unready(pc, HVMEM__MAG_ORDER1);
     if (pc->token)
         hvmem__store_release(&heap->token_cpu[pc->token], HVMEM__NO_CPU);
     set_token(pc, 0);
@@ -110,6 +132,7 @@ static void obey(struct hvmem_heap *heap, struct hvmem__section *s)
     if (hvmem__likely(hvmem__load(&s->pc->forced) != HVMEM__FORCED_ASKED))
         return;
     hvmem__store_release(&s->pc->forced, HVMEM__FORCED_KNOWN);
+    hvmem__credit_close(s->pc);
     drop_token(heap, s->pc);
     hvmem__pcpu_clear(heap, s);
 }
@@ -217,7 +240,7 @@ void hvmem__pcpu_put(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvm
         return;
     }
     if (hvmem__rec_owed(record) && b->node == hvmem__pcpu_node(heap, pc)) {
-        hvmem__ageing_put(heap, pc, hvmem__rec_order(record), mfn);
+        hvmem__ageing_put(heap, pc, mfn, record);
         return;
     }
     if (b->node != hvmem__pcpu_node(heap, pc)) {
@@ -259,10 +282,7 @@ static hvmem_status refill(struct hvmem_heap *heap, struct hvmem__pcpu *pc, stru
             return HVMEM_E_CLAIM;
         hvmem__pcpu_set_open(pc, 1);
     }
-    if (pc->rest)
-        pc->rest--;
-    else if (!pc->token && !hvmem__load(&pc->forced))
-        take_token(heap, pc);
+    hvmem__pcpu_want_token(heap, pc);
     status = hvmem__take_batch(heap, hvmem__pcpu_node(heap, pc), order, of, mag->slot, want, &got);
     /* The lowest address goes out first. */
     for (i = 0; i < got / 2; i++) {
@@ -319,21 +339,21 @@ static hvmem_status pick(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_
         hvmem__pcpu_spill(heap, pc);
     if (from_magazine(mag, mfn))
         return HVMEM_OK;
-    if (queue->count) {
+    if (hvmem__ageing_count(queue)) {
         if (hvmem__ageing_ripe(heap, queue)) {
-            *mfn = hvmem__ageing_take(queue);
+            *mfn = hvmem__ageing_take(pc, order);
             return HVMEM_OK;
         }
         status = refill(heap, pc, mag, order, HVMEM__SUPPLY_SMALL);
-        if (status && queue->count == queue->slots && !noflush) {
-            *mfn = hvmem__ageing_take(queue);
+        if (status && hvmem__ageing_count(queue) == queue->slots && !noflush) {
+            *mfn = hvmem__ageing_take(pc, order);
             return HVMEM_OK;
         }
     }
     if (status)
         status = refill(heap, pc, mag, order, HVMEM__SUPPLY_CLEAN);
-    if (status && queue->count && !noflush) {
-        *mfn = hvmem__ageing_take(queue);
+    if (status && hvmem__ageing_count(queue) && !noflush) {
+        *mfn = hvmem__ageing_take(pc, order);
         return HVMEM_OK;
     }
     if (status && !noflush)
@@ -360,9 +380,9 @@ int hvmem__pcpu_take(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 
             *status = HVMEM_E_NOMEM;
             return 0;
         }
-        taken->flush_for = hvmem__ageing_newest(heap, hvmem__ageing_of(pc, order));
-        if (taken->flush_for < hvmem__stamp_time(heap, taken->record))
-            taken->flush_for = hvmem__stamp_time(heap, taken->record);
+        taken->flush_for = hvmem__stamp_time(heap, taken->record);
+        if (taken->flush_for < hvmem__ageing_of(pc, order)->newest)
+            taken->flush_for = hvmem__ageing_of(pc, order)->newest;
     } else if (hvmem__rec_owed(taken->record) & HVMEM__OWES_FLUSH) {
         taken->record = flush_paid(taken->record);
     }

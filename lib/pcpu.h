@@ -63,13 +63,27 @@ struct hvmem__mag {
     hvmem_mfn *slot;
 };
 
-/* Blocks that owe something, in the order they were freed (ageing.h). */
+/*
+ * Blocks that owe something, in the order they were freed (ageing.h). Positions count on for ever; the
+ * place of one is its value modulo slots.
+ */
 struct hvmem__ageing {
-    hvmem_u32 head;  /* counts on; its place is head modulo slots */
-    hvmem_u32 count; /* from the oldest on */
-    hvmem_u32 ripe;  /* of these, the oldest that are known to be mature */
-    hvmem_u32 slots; /* a power of two; 0: no caches */
+    hvmem_u64 head;   /* of the oldest; read by anyone */
+    hvmem_u64 tail;   /* behind the youngest; read by anyone */
+    hvmem_u32 slots;  /* a power of two; 0: no caches */
+    hvmem_u32 ready;  /* of the oldest, may go out to the credit's domain as they are (credit.h) */
+    hvmem_u64 mark;   /* the blocks before this are mature once the floor is above mark_time */
+    hvmem_u64 others; /* blocks before this may owe more than a flush */
+    hvmem_u64 mark_time;
+    hvmem_u64 newest; /* no block was stamped later */
     hvmem_mfn *slot;
+};
+
+/* Frames charged to a domain in advance (credit.h). */
+struct hvmem__credit {
+    struct hvmem_domain *domain;      /* NULL: none; read by anyone */
+    hvmem_u64 frames;                 /* beside what is `ready` in the queues; read by anyone */
+    hvmem__record given[HVMEM__MAGS]; /* record of a block in its hands that this CPU gave out */
 };
 
 struct hvmem__pcpu {
@@ -79,6 +93,7 @@ struct hvmem__pcpu {
     hvmem_u32 out_count;
     struct hvmem__mag mag[HVMEM__MAGS];
     struct hvmem__ageing ageing[HVMEM__MAGS];
+    struct hvmem__credit credit;
     struct hvmem_lock gate;
     struct hvmem__bank *met; /* bank this CPU took a block from past its cache; a hint, atomic */
     hvmem_u32 online;
@@ -223,6 +238,11 @@ void hvmem__pcpu_put(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvm
  * by compare-exchange. Not inside a section. E_HOST: it may still be.
  */
 hvmem_status hvmem__unbias(struct hvmem_heap *heap, hvmem__record record);
+
+/* Work out what blocks of the credit's domain are given out as. Inside the section. */
+void hvmem__pcpu_name_owner(struct hvmem__pcpu *pc);
+/* A token for this CPU, if it has none and may have one now. Inside the section. */
+void hvmem__pcpu_want_token(struct hvmem_heap *heap, struct hvmem__pcpu *pc);
 
 /* Several CPUs from now on: give tokens up, decide how sections work. */
 void hvmem__pcpu_smp(struct hvmem_heap *heap);

@@ -69,6 +69,15 @@ HVMEM_API hvmem_status hvmem_alloc_order(struct hvmem_heap *heap, hvmem_order or
                                          hvmem_mfn *mfn);
 
 /*
+ * Short form: one block for a domain (NULL: the host itself), as hvmem_alloc() with nothing but order and
+ * domain set. A CPU that allocates and frees single frames or order-9 blocks of one running domain again
+ * and again (hvmem_free_owned()) does so without a locked instruction: some frames of the domain's limit
+ * are then charged to it in advance; they are in no count and are taken back before a limit refuses.
+ */
+HVMEM_API hvmem_status hvmem_alloc_owned(struct hvmem_heap *heap, struct hvmem_domain *domain,
+                                         hvmem_order order, hvmem_mfn *mfn);
+
+/*
  * Allocate up to n blocks of request->order. *got says how many of frames[] were written; fewer
  * than n only with a status other than HVMEM_OK: the one that the next block was refused with. Those
  * that were got stay allocated.

@@ -100,7 +100,7 @@ static void rotation(unsigned cpus, unsigned flags, hvmem_u32 order, hvmem_u64 f
     CHECK(before >= 1 && before <= 2);
     pairs(&bed, order, rounds * slots);
     CHECK_EQ(flushes(&bed) - before, rounds);
-    CHECK(queue_of(&bed, 0, order)->count <= slots);
+    CHECK(hvmem__ageing_count(queue_of(&bed, 0, order)) <= slots);
     CHECK(expect_stats(bed.world, 0).cached <= (slots << order) + 4 * HVMEM__MAG_SLOTS);
     /* 2 MiB blocks are order 9 here: 4 for the queue, one for remainders and refills. */
     if (!order)
@@ -179,7 +179,7 @@ TEST(mature_when_every_cpu_has_flushed)
     hvmem_mfn mfn;
 
     age(&bed, 64);
-    CHECK_EQ(queue_of(&bed, 0, 0)->count, 64);
+    CHECK_EQ(hvmem__ageing_count(queue_of(&bed, 0, 0)), 64);
     CHECK_EQ(hvmem__ageing_ripe(bed.world->heap, queue_of(&bed, 0, 0)), 0);
     flush_by_itself(&bed, 1);
     flush_by_itself(&bed, 2);
@@ -307,7 +307,7 @@ TEST(order_of_preference)
     /* Rotate until the queue is full and the next needs a flush. */
     do
         pairs(&bed, 0, 1);
-    while (queue->count < queue->slots || queue->ripe);
+    while (hvmem__ageing_count(queue) < queue->slots || hvmem__ageing_ripe(bed.world->heap, queue));
     while (bed.world->heap->pcpu[0].mag[0].count)
         pairs(&bed, 0, 1);
     large = expect_stats(bed.world, 0).free_blocks[10];
@@ -362,10 +362,10 @@ TEST(queues_are_emptied_on_demand)
     hvmem_mfn mfn;
 
     age(&bed, 1024);
-    CHECK_EQ(queue_of(&bed, 0, 0)->count, 1024);
+    CHECK_EQ(hvmem__ageing_count(queue_of(&bed, 0, 0)), 1024);
     world_set_cpu(1);
     CHECK_EQ(take(&bed, 10, 0, 0, &mfn), HVMEM_OK);
-    CHECK_EQ(queue_of(&bed, 0, 0)->count, 0);
+    CHECK_EQ(hvmem__ageing_count(queue_of(&bed, 0, 0)), 0);
     give(&bed, 10, mfn);
     age(&bed, 1024);
     world_set_cpu(0);
@@ -382,9 +382,9 @@ TEST(a_cpu_that_leaves_gives_its_queue_up)
     world_set_cpu(1);
     age(&bed, 512);
     world_set_cpu(0);
-    CHECK_EQ(queue_of(&bed, 1, 0)->count, 512);
+    CHECK_EQ(hvmem__ageing_count(queue_of(&bed, 1, 0)), 512);
     CHECK_EQ(hvmem_cpu_offline(bed.world->heap, 1), HVMEM_OK);
-    CHECK_EQ(queue_of(&bed, 1, 0)->count, 0);
+    CHECK_EQ(hvmem__ageing_count(queue_of(&bed, 1, 0)), 0);
     CHECK_EQ(expect_lookup(bed.world, 0).owed | expect_lookup(bed.world, 1023).owed, TLB);
     world_forget_cpu(bed.world, 1);
     CHECK_EQ(take(&bed, 10, 0, 0, &mfn), HVMEM_OK);
@@ -438,8 +438,8 @@ TEST(a_full_queue_sheds_its_oldest)
     struct bed bed = bed_new(1, 8192, TLB, 0);
 
     age(&bed, 6000);
-    CHECK(queue_of(&bed, 0, 0)->count <= HVMEM__AGEING_SLOTS);
-    CHECK(queue_of(&bed, 0, 0)->count > HVMEM__AGEING_SLOTS - 64);
+    CHECK(hvmem__ageing_count(queue_of(&bed, 0, 0)) <= HVMEM__AGEING_SLOTS);
+    CHECK(hvmem__ageing_count(queue_of(&bed, 0, 0)) > HVMEM__AGEING_SLOTS - 64);
     CHECK_EQ(expect_stats(bed.world, 0).free, 8192);
     CHECK_AUDIT(bed.world);
     bed_end(&bed);
