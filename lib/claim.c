@@ -6,6 +6,7 @@
 #include "credit.h"
 #include "domain.h"
 #include "drain.h"
+#include "testpoint.h"
 
 static hvmem_u64 lock_claims(struct hvmem_heap *heap)
 {
@@ -117,7 +118,11 @@ void hvmem__claim_use(struct hvmem_heap *heap, struct hvmem_domain *domain, hvme
     unlock_claims(heap, state);
 }
 
-/* Start or stop counting in every arena. Admin lock held. */
+/*
+ * Start or stop counting in every arena. Admin lock held. Nobody is refused for it meanwhile: no claim
+ * is outstanding, and at any moment spare (and a node's) is at least what is free in each arena that
+ * counts, for that is what it consists of; arenas that do not count only add to it by standing aside.
+ */
 static void switch_counting(struct hvmem_heap *heap, hvmem_u32 on)
 {
     hvmem_u32 i, number;
@@ -143,6 +148,7 @@ static void switch_counting(struct hvmem_heap *heap, hvmem_u32 on)
         if (on)
             hvmem__claim_give(heap, arena, frames);
         hvmem__unlock_arena(heap, arena, state);
+        (void)HVMEM_TEST_POINT("claim_switch");
     }
 }
 

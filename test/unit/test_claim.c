@@ -256,3 +256,63 @@ TEST(domains_come_and_go)
     }
     shadow_end(shadow);
 }
+
+/* ---- while claims are switched on and off ----------------------------------------------------- */
+
+struct passer {
+    struct world *world;
+    unsigned met;
+};
+
+/* Somebody who has no claim comes by between two arenas: blocks of every order that is free. */
+static int pass_by(const char *name, void *context)
+{
+    struct passer *passer = context;
+    hvmem_u32 order;
+
+    if (strcmp(name, "claim_switch") != 0)
+        return 0;
+    passer->met++;
+    for (order = 0; order <= 5; order++) {
+        hvmem_mfn mfn = 0;
+
+        CHECK_EQ(hvmem_alloc_order(passer->world->heap, order, &mfn), HVMEM_OK);
+        CHECK_EQ(hvmem_free(passer->world->heap, mfn, order), HVMEM_OK);
+    }
+    return 0;
+}
+
+/*
+ * Arenas begin and cease to count one by one. In between nobody is told that memory is claimed, be the
+ * arenas that count empty, in pieces or whole.
+ */
+TEST(switching_refuses_nobody, points)
+{
+    hvmem_u32 full;
+
+    for (full = 0; full < 8; full++) {
+        struct hvmem_config config = world_config();
+        struct passer passer = {NULL, 0};
+        struct hvmem_domain *domain;
+
+        config.flags = full % 2 ? HVMEM_CONFIG_NO_CPU_CACHE : 0;
+        config.max_order = config.arena_order = 5;
+        config.lock_regime = HVMEM_LOCK_PLAIN;
+        config.max_cpus = 2;
+        passer.world = WORLD_NEW(&config, WORLD_BROADCAST);
+        REQUIRE_EQ(world_bank(passer.world, 0, 128, 0, 0), HVMEM_OK);
+        REQUIRE_EQ(world_smp(passer.world), HVMEM_OK);
+        domain = world_domain(passer.world, 1, ~0ull, 0, NULL);
+        /* The first arena is full but for nothing, one frame, three or seven. */
+        CHECK_EQ(hvmem_reserve(passer.world->heap, full / 2 ? (1u << full / 2) - 1 : 0,
+                               full / 2 ? 33 - (1u << full / 2) : 32),
+                 HVMEM_OK);
+        test_set_point_hook(pass_by, &passer);
+        CHECK_EQ(hvmem_domain_claim(domain, HVMEM_NODE_ANY, 1), HVMEM_OK);
+        CHECK_EQ(passer.met, 4);
+        CHECK_EQ(hvmem_domain_claim(domain, HVMEM_NODE_ANY, 0), HVMEM_OK);
+        CHECK_EQ(passer.met, 8);
+        test_set_point_hook(NULL, NULL);
+        WORLD_END(passer.world);
+    }
+}
