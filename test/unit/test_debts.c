@@ -97,25 +97,38 @@ TEST(each_kind_is_paid)
         }
 }
 
+/* A debt of 4 frames of 64, freed last, or first with a neighbour that owes nothing freed after it. */
+static void debt_of_part(hvmem_mfn part, int first)
+{
+    const hvmem_u32 owed = HVMEM_OWES_TLB | HVMEM_OWES_DCACHE | HVMEM_OWES_HOST1;
+    struct shadow *shadow = owing(owed, 0, WORLD_BROADCAST);
+    struct hvmem_request request = expect_run(4, 2, part, part + 4);
+    struct hvmem_request plain = expect_run(4, 2, part ^ 4, (part ^ 4) + 4);
+    hvmem_mfn neighbour = 0;
+    hvmem_mfn mfn = 0;
+
+    request.domain = shadow->domain[1].handle;
+    CHECK_EQ(shadow_alloc(shadow, &request, &mfn), HVMEM_OK);
+    if (first)
+        CHECK_EQ(shadow_alloc(shadow, &plain, &neighbour), HVMEM_OK);
+    CHECK_EQ(shadow_free(shadow, part, 2), HVMEM_OK);
+    if (first)
+        CHECK_EQ(shadow_free(shadow, neighbour, 2), HVMEM_OK);
+    shadow_check(shadow);
+    CHECK_EQ(expect_lookup(shadow->world, 0).owed, owed);
+    CHECK_EQ(take(shadow, 2, 6, 0, &mfn), HVMEM_OK);
+    CHECK_EQ(shadow->world->counts.flushes, 1);
+    shadow_end(shadow);
+}
+
 /* Whichever part of a block owes, the whole does. */
 TEST(debt_of_any_part)
 {
     hvmem_mfn part;
 
     for (part = 0; part < 64; part += 4) {
-        const hvmem_u32 owed = HVMEM_OWES_TLB | HVMEM_OWES_DCACHE | HVMEM_OWES_HOST1;
-        struct shadow *shadow = owing(owed, 0, WORLD_BROADCAST);
-        struct hvmem_request request = expect_run(4, 2, part, part + 4);
-        hvmem_mfn mfn = 0;
-
-        request.domain = shadow->domain[1].handle;
-        CHECK_EQ(shadow_alloc(shadow, &request, &mfn), HVMEM_OK);
-        CHECK_EQ(shadow_free(shadow, part, 2), HVMEM_OK);
-        shadow_check(shadow);
-        CHECK_EQ(expect_lookup(shadow->world, 0).owed, owed);
-        CHECK_EQ(take(shadow, 2, 6, 0, &mfn), HVMEM_OK);
-        CHECK_EQ(shadow->world->counts.flushes, 1);
-        shadow_end(shadow);
+        debt_of_part(part, 0);
+        debt_of_part(part, 1);
     }
 }
 
