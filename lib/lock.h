@@ -18,6 +18,7 @@ enum hvmem__rank {
     HVMEM__RANK_PLACEMENT = 1, /* placement of one vCPU */
     HVMEM__RANK_VCPU_LIST,     /* one CPU's list of vCPUs */
     HVMEM__RANK_SPACE,         /* one translation space */
+    HVMEM__RANK_STAGE2,        /* tables of one second stage */
     HVMEM__RANK_IDENT,         /* identifier allocator */
     HVMEM__RANK_ADMIN,         /* shape of a heap: banks, CPUs, domains, claims being switched */
     HVMEM__RANK_CACHE,         /* gate of one CPU's frame cache */

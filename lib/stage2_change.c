@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* stage2_change.c: unmapping, changing rights, ageing: one loop over the leaves of a range. */
+#include "stage2.h"
+
+/* A run of entries of one table. */
+struct run {
+    struct hvmem__s2_path path;
+    hvmem_u32 removed;
+    hvmem_u32 budget;
+};
+
+static int touched(const struct hvmem_stage2 *s2, const struct run *run, hvmem_u64 leaf)
+{
+    if (leaf & s2->f.broken)
+        return (leaf & s2->f.touched) != 0;
+    return run->path.walkable && hvmem__s2_valid(&s2->f, leaf);
+}
+
+/* Frames of the range in the leaf that holds work->at. */
+static hvmem_u64 part(const struct hvmem__s2_work *work, hvmem_u32 level)
+{
+    hvmem_u64 rest = hvmem__s2_rest(work->at, level);
+
+    return rest < work->end - work->at ? rest : work->end - work->at;
+}
+
+static void unmap_leaf(struct hvmem_stage2 *s2, struct hvmem__s2_work *work, struct run *run,
+                       hvmem_u64 *slot, hvmem_u64 leaf)
+{
+    hvmem_u32 level = run->path.level;
+
+    hvmem__store_release(slot, (hvmem_u64)0);
+    /* Decided on the old entry: a new one may be there any time. */
+    if (hvmem__s2_cached(s2, leaf, run->path.walkable))
+        hvmem__s2_tell(s2, work->gather, work->at, level, leaf);
+    s2->leaves[hvmem__s2_size(level)]--;
+    run->removed++;
+}
+
+static void protect_leaf(struct hvmem_stage2 *s2, struct hvmem__s2_work *work, struct run *run,
+                         hvmem_u64 *slot, hvmem_u64 leaf)
+{
+    hvmem_u32 level = run->path.level, old = hvmem__s2_rights(&s2->f, leaf);
+    hvmem_u64 to = hvmem__s2_make_leaf(&s2->f, level, hvmem__s2_address(&s2->f, leaf), work->rights,
+                                       hvmem__s2_type(&s2->f, leaf));
+
+    if (old == work->rights)
+        return;
+    if (!hvmem__s2_valid(&s2->f, leaf))
+        to = hvmem__s2_invalid(&s2->f, to);
+    to |= leaf & (s2->f.broken | s2->f.unclean | s2->f.touched | s2->f.aged);
+    hvmem__store_release(slot, to);
+    /*
+     * A gained right: on x86 the fault through the stale entry drops it; on arm64 it stays and would
+     * fault for ever (Arm ARM D8.13.1).
+     */
+    if (((old & ~work->rights) || s2->f.format == HVMEM_S2_ARM64) &&
+        hvmem__s2_cached(s2, leaf, run->path.walkable))
+        hvmem__s2_tell(s2, work->gather, work->at, level, leaf);
+}
+
+static void age_leaf(struct hvmem_stage2 *s2, struct hvmem__s2_work *work, struct run *run,
+                     hvmem_u64 *slot, hvmem_u64 leaf)
+{
+    hvmem_u32 level = run->path.level;
+
+    if (!touched(s2, run, leaf))
+        return;
+    work->frames += part(work, level);
+    if (work->kind != HVMEM__S2_AGE_CLEAR)
+        return;
+    hvmem__store_release(slot, (hvmem__s2_invalid(&s2->f, leaf) & ~s2->f.touched) | s2->f.aged);
+    hvmem__s2_tell(s2, work->gather, work->at, level, leaf);
+}
+
+/* Whether the change needs the leaf in parts. */
+static int needs_split(const struct hvmem_stage2 *s2, const struct hvmem__s2_work *work,
+                       hvmem_u32 level, hvmem_u64 leaf)
+{
+    hvmem_u64 span = (hvmem_u64)1 << hvmem__s2_order(level);
+
+    if (work->kind >= HVMEM__S2_AGE || part(work, level) == span)
+        return 0;
+    return work->kind == HVMEM__S2_UNMAP || hvmem__s2_rights(&s2->f, leaf) != work->rights;
+}
+
+/* Entries of the table of path.slot[level], from work->at on. */
+static hvmem_status do_run(struct hvmem_stage2 *s2, struct hvmem__s2_work *work, struct run *run)
+{
+    hvmem_u32 level = run->path.level;
+    hvmem_u64 *slot = run->path.slot[level];
+
+    for (;;) {
+        hvmem_u64 entry = *slot;
+
+        if (hvmem__s2_present(&s2->f, entry)) {
+            if (hvmem__s2_is_table(&s2->f, entry, level))
+                return HVMEM_OK;
+            if (needs_split(s2, work, level, entry)) {
+                work->level = level;
+                return HVMEM__S2_NEED_SPLIT;
+            }
+            if (work->kind == HVMEM__S2_UNMAP && (entry & s2->f.unclean) &&
+                !hvmem__s2_forget_touch(s2, work->at))
+                return HVMEM__S2_NEED_WAIT;
+            if (work->kind == HVMEM__S2_UNMAP)
+                unmap_leaf(s2, work, run, slot, entry);
+            else if (work->kind == HVMEM__S2_PROTECT)
+                protect_leaf(s2, work, run, slot, entry);
+            else
+                age_leaf(s2, work, run, slot, entry);
+        }
+        work->at += part(work, level);
+        slot++;
+        if (!--run->budget || work->at >= work->end || !hvmem__s2_index(work->at, level))
+            return HVMEM_OK;
+    }
+}
+
+/* Up to HVMEM_S2_SLICE entries, and the tables that become empty. */
+static hvmem_status do_step(struct hvmem_stage2 *s2, struct hvmem__s2_work *work)
+{
+    hvmem_status status = HVMEM_OK;
+    struct run run;
+    hvmem_gfn from;
+
+    if (s2->state != HVMEM__S2_LIVE)
+        return HVMEM_E_PHASE;
+    run.budget = HVMEM_S2_SLICE;
+    while (work->at < work->end && run.budget && !status) {
+        from = work->at;
+        run.removed = 0;
+        hvmem__s2_walk(s2, from, &run.path);
+        status = do_run(s2, work, &run);
+        if (!run.removed)
+            continue;
+        if (!work->removed) {
+            work->removed = 1;
+            s2->unflushed++;
+        }
+        s2->removals++;
+        hvmem__s2_add_count(s2, &run.path, (hvmem_u32)0 - run.removed);
+        hvmem__s2_prune(s2, &run.path, from, work->gather);
+    }
+    return status;
+}
+
+hvmem_status hvmem__s2_do(struct hvmem_stage2 *s2, struct hvmem__s2_work *work)
+{
+    hvmem_status status = HVMEM_OK;
+    hvmem_u32 waited = 0;
+    hvmem_u64 state;
+
+    while (work->at < work->end && !status) {
+        state = hvmem__s2_lock(s2);
+        status = do_step(s2, work);
+        hvmem__s2_unlock(s2, state);
+        if (status == HVMEM__S2_NEED_SPLIT)
+            status = hvmem__s2_split(s2, work->at, work->level, work->gather);
+        else if (status == HVMEM__S2_NEED_WAIT)
+            status = hvmem__s2_wait(s2, &waited);
+    }
+    return status;
+}
+
+/* What the step counted as removed and not flushed is flushed now, or is the caller's to flush. */
+static void flushed(struct hvmem_stage2 *s2, const struct hvmem__s2_work *work)
+{
+    hvmem_u64 state;
+
+    if (!work->removed)
+        return;
+    state = hvmem__s2_lock(s2);
+    s2->unflushed--;
+    hvmem__s2_unlock(s2, state);
+}
+
+hvmem_status hvmem__s2_change(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 frames,
+                              struct hvmem_gather *gather, struct hvmem__s2_work *work,
+                              hvmem_u64 *done)
+{
+    struct hvmem_gather own;
+    hvmem_status status = HVMEM_OK, ended;
+
+    work->at = gfn;
+    work->end = gfn + frames;
+    work->gather = gather ? gather : &own;
+    if (!gather) {
+        memset(&own, 0, sizeof own);
+        status = hvmem_gather_begin(&own, &s2->mapping, 0, gfn << 12, frames << 12);
+        if (status)
+            return status;
+    } else if (gather->mapping != &s2->mapping || gather->self != (hvmem_uptr)gather) {
+        return HVMEM_E_ARG;
+    }
+    status = hvmem__s2_do(s2, work);
+    if (!gather) {
+        ended = status ? hvmem_gather_cancel(&own) : hvmem_gather_finish(&own);
+        status = status ? status : ended;
+    }
+    flushed(s2, work);
+    *done = work->at - gfn;
+    return status;
+}
+
+static hvmem_status change(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 frames,
+                           struct hvmem_gather *gather, hvmem_u32 kind, hvmem_u32 rights,
+                           hvmem_u64 *done)
+{
+    struct hvmem__s2_work work;
+    hvmem_status status;
+    hvmem_u64 n = 0;
+
+    if (done)
+        *done = 0;
+    if (!s2)
+        return HVMEM_E_ARG;
+    memset(&work, 0, sizeof work);
+    work.kind = kind;
+    work.rights = rights;
+    status = hvmem__s2_check_range(s2, gfn, frames);
+    if (!status)
+        status = hvmem__s2_change(s2, gfn, frames, gather, &work, &n);
+    if (done)
+        *done = n;
+    return status ? hvmem__s2_refuse(s2, status, gfn) : HVMEM_OK;
+}
+
+hvmem_status hvmem_stage2_unmap(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 frames,
+                                struct hvmem_gather *gather, hvmem_u64 *done)
+{
+    return change(s2, gfn, frames, gather, HVMEM__S2_UNMAP, 0, done);
+}
+
+hvmem_status hvmem_stage2_protect(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 frames,
+                                  hvmem_u32 rights, struct hvmem_gather *gather, hvmem_u64 *done)
+{
+    if (done)
+        *done = 0;
+    if (!s2)
+        return HVMEM_E_ARG;
+    if (!(rights & HVMEM_S2_R) || (rights & ~HVMEM_S2_RWX))
+        return hvmem__s2_refuse(s2, HVMEM_E_ARG, rights);
+    return change(s2, gfn, frames, gather, HVMEM__S2_PROTECT, rights, done);
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * stage2_fault.c: what a guest's fault comes to: an entry made valid again and the table below it pushed
+ * down, a first touch to pay for, a frame on demand, or the guest's own mistake.
+ */
+#include "stage2.h"
+
+#define FIRST_TOUCH 100u /* outcome of the step alone */
+
+/*
+ * Make the entries of a table invalid: none of them was touched since the entry above became invalid. No
+ * flush is owed: what hardware had loaded below that entry was flushed with it, or will be.
+ */
+static void push_down(const struct hvmem_stage2 *s2, hvmem_u64 *table)
+{
+    hvmem_u64 keep = ~s2->f.valid, *end = table + 512;
+
+    for (; table != end; table += 4) {
+        hvmem__store(&table[0], table[0] & keep);
+        hvmem__store(&table[1], table[1] & keep);
+        hvmem__store(&table[2], table[2] & keep);
+        hvmem__store(&table[3], table[3] & keep);
+    }
+}
+
+static hvmem_u32 leaf_outcome(struct hvmem_stage2 *s2, hvmem_u64 *slot, hvmem_u32 level,
+                              hvmem_u32 access)
+{
+    hvmem_u64 leaf = *slot;
+
+    if (access & ~hvmem__s2_rights(&s2->f, leaf))
+        return HVMEM_FAULT_RIGHTS;
+    if (leaf & s2->f.broken)
+        return HVMEM_FAULT_AGAIN;
+    if (leaf & s2->f.unclean)
+        return FIRST_TOUCH;
+    if (!hvmem__s2_valid(&s2->f, leaf)) {
+        hvmem__store_release(slot, hvmem__s2_validate(&s2->f, leaf, level));
+        s2->repairs++;
+    }
+    return HVMEM_FAULT_ENTER;
+}
+
+/* Under the lock. Bounded: one table is pushed down. */
+static hvmem_u32 fault_step(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 access)
+{
+    hvmem_u64 *slot = hvmem__s2_table(s2, (hvmem_maddr)s2->root << 12);
+    hvmem_u32 level = s2->start_level;
+    int pushed = 0;
+
+    s2->faults++;
+    slot += gfn >> hvmem__s2_order(level);
+    for (;;) {
+        hvmem_u64 entry = *slot, *table;
+
+        if (!hvmem__s2_present(&s2->f, entry))
+            return HVMEM_FAULT_UNMAPPED;
+        if (!hvmem__s2_is_table(&s2->f, entry, level))
+            return leaf_outcome(s2, slot, level, access);
+        table = hvmem__s2_table(s2, hvmem__s2_address(&s2->f, entry));
+        if (!hvmem__s2_valid(&s2->f, entry)) {
+            if (pushed)
+                return HVMEM_FAULT_ENTER; /* and fault at the next level */
+            push_down(s2, table);
+            /* Released: hardware sees the entries below invalid before it gets there. */
+            hvmem__store_release(slot, entry | s2->f.valid);
+            s2->pushed++;
+            pushed = 1;
+        }
+        level++;
+        slot = table + hvmem__s2_index(gfn, level);
+    }
+}
+
+/* A frame on demand. */
+static hvmem_status populate(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 access,
+                             hvmem_u32 *outcome)
+{
+    struct hvmem_stage2_leaf leaf;
+    hvmem_status status;
+    hvmem_u64 span, done;
+
+    memset(&leaf, 0, sizeof leaf);
+    leaf.rights = HVMEM_S2_RWX;
+    status = s2->populate.give(s2->ctx, gfn, access, &leaf);
+    *outcome = status == HVMEM_AGAIN ? HVMEM_FAULT_AGAIN : HVMEM_FAULT_UNMAPPED;
+    if (status)
+        return HVMEM_OK;
+    span = (hvmem_u64)1 << (leaf.order & 31u);
+    if (leaf.order != 0 && leaf.order != 9 && leaf.order != 18)
+        status = HVMEM_E_ORDER;
+    else if (leaf.mfn & (span - 1))
+        status = HVMEM_E_ALIGN;
+    else if (!(leaf.rights & HVMEM_S2_R) || (leaf.rights & ~HVMEM_S2_RWX) ||
+             leaf.type > HVMEM_S2_DEVICE || (leaf.state & ~HVMEM_S2_UNCLEAN))
+        status = HVMEM_E_ARG;
+    else if (leaf.mfn >> (s2->output_bits - 12) || gfn + span >= (hvmem_u64)1 << 52)
+        status = HVMEM_E_RANGE;
+    gfn &= ~(span - 1);
+    if (!status)
+        status = hvmem__s2_check_range(s2, gfn, span);
+    if (!status) {
+        status = hvmem__s2_map(s2, gfn, span, &leaf, &done);
+        if (status && done)
+            (void)hvmem_stage2_unmap(s2, gfn, done, HVMEM_NULL, HVMEM_NULL);
+    }
+    /* Where another CPU mapped something meanwhile the guest faults again, or finds it. */
+    *outcome = status == HVMEM_E_BUSY || !status ? HVMEM_FAULT_ENTER : HVMEM_FAULT_UNMAPPED;
+    if (status && s2->populate.lost)
+        s2->populate.lost(s2->ctx, gfn, &leaf);
+    return status == HVMEM_E_BUSY ? HVMEM_OK : status;
+}
+
+hvmem_status hvmem_stage2_fault(struct hvmem_stage2 *s2, hvmem_u64 gpa, hvmem_u32 access,
+                                hvmem_u32 *outcome)
+{
+    hvmem_status status = HVMEM_OK;
+    hvmem_u64 state;
+
+    if (!s2 || !outcome)
+        return HVMEM_E_ARG;
+    *outcome = HVMEM_FAULT_UNMAPPED;
+    if (!access || (access & ~HVMEM_S2_RWX))
+        return hvmem__s2_refuse(s2, HVMEM_E_ARG, access);
+    if (gpa >> s2->input_bits) {
+        /* The guest's mistake, not the caller's: counted, not reported. */
+        hvmem__count(s2->heap, &s2->heap->refused, 1);
+        return HVMEM_E_RANGE;
+    }
+    state = hvmem__s2_lock(s2);
+    if (s2->state != HVMEM__S2_LIVE)
+        status = HVMEM_E_PHASE;
+    else
+        *outcome = fault_step(s2, gpa >> 12, access);
+    hvmem__s2_unlock(s2, state);
+    if (!status && *outcome == FIRST_TOUCH)
+        status = hvmem__s2_first_touch(s2, gpa >> 12, outcome);
+    else if (!status && *outcome == HVMEM_FAULT_UNMAPPED && s2->populate.give)
+        status = populate(s2, gpa >> 12, access, outcome);
+    return status ? hvmem__s2_refuse(s2, status, gpa) : HVMEM_OK;
+}

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* stage2_life.c: birth, what to load into the CPU, counts, and teardown in slices. */
+#include <hvmem/space.h>
+
+#include "stage2.h"
+
+/* Tables freed, and entries looked at, by one call of teardown. */
+#define FREE_TABLES  16u
+#define FREE_ENTRIES 4096u
+
+HVMEM_STATIC_ASSERT(FREE_TABLES <= 64, batch_of_teardown_fits_the_stack);
+
+/* ---- geometry ------------------------------------------------------------------------------- */
+
+/* Root entries of a stage 2 that starts at `level`: 2 .. 512, or up to 16 tables side by side. */
+static hvmem_u64 root_entries(hvmem_u32 bits, hvmem_u32 level)
+{
+    hvmem_u32 below = 12 + hvmem__s2_order(level);
+
+    return bits > below && bits - below <= 13 ? (hvmem_u64)1 << (bits - below) : 0;
+}
+
+/* The start level that is meant; 3: none that works (Arm ARM D8.2.9, formats of VTCR_EL2.SL0). */
+static hvmem_u32 start_of(const struct hvmem_stage2_config *c)
+{
+    hvmem_u32 level;
+
+    if (c->format != HVMEM_S2_ARM64)
+        return c->start_level == HVMEM_S2_LEVEL_AUTO || !c->start_level ? 0 : 3;
+    if (c->start_level != HVMEM_S2_LEVEL_AUTO)
+        return c->start_level < 3 && root_entries(c->input_bits, c->start_level) ? c->start_level
+                                                                                 : 3;
+    /* The lowest level whose root is one table, else the lowest that fits 16. */
+    for (level = 2; level > 0; level--)
+        if (root_entries(c->input_bits, level) && root_entries(c->input_bits, level) <= 512)
+            return level;
+    return root_entries(c->input_bits, 0) ? 0 : 3;
+}
+
+static hvmem_status check_config(const struct hvmem_stage2_config *c)
+{
+    struct hvmem__s2_format f;
+    hvmem_u32 arm = c->format == HVMEM_S2_ARM64;
+
+    if (c->size != sizeof *c)
+        return HVMEM_E_VERSION;
+    if (!hvmem__s2_format_init(&f, c->format, c->flags) || !c->heap || !c->space ||
+        (c->flags & ~(HVMEM_S2_TRACK | HVMEM_S2_FIRST_TOUCH | HVMEM_S2_FORCE_WB)))
+        return HVMEM_E_ARG;
+    if (c->largest != 0 && c->largest != 9 && c->largest != 18)
+        return HVMEM_E_ORDER;
+    if (c->input_bits < (arm ? 22u : 32u) || c->input_bits > 48 || c->output_bits < 32 ||
+        c->output_bits > (arm ? 48u : 52u) || start_of(c) > 2)
+        return HVMEM_E_ARG;
+    if (arm && c->id_bits != 8 && c->id_bits != 16)
+        return HVMEM_E_ARG;
+    if (c->heap->page_shift != 12)
+        return HVMEM_E_ARG;
+    return HVMEM_OK;
+}
+
+hvmem_status hvmem_stage2_size(const struct hvmem_stage2_config *config, hvmem_size *bytes)
+{
+    hvmem_status status;
+
+    if (!config || !bytes)
+        return HVMEM_E_ARG;
+    status = check_config(config);
+    if (!status)
+        *bytes = (hvmem_size)hvmem__round_up(sizeof(struct hvmem_stage2), HVMEM_LINE);
+    return status;
+}
+
+/* ---- birth ---------------------------------------------------------------------------------- */
+
+static void take_config(struct hvmem_stage2 *s2, const struct hvmem_stage2_config *c)
+{
+    const struct hvmem_backend *be = c->heap->backend;
+
+    memset(s2, 0, sizeof *s2);
+    s2->heap = c->heap;
+    s2->domain = c->domain;
+    (void)hvmem__s2_format_init(&s2->f, c->format, c->flags);
+    s2->flags = c->flags;
+    s2->start_level = start_of(c);
+    s2->input_bits = c->input_bits;
+    s2->output_bits = c->output_bits;
+    s2->id_bits = c->id_bits;
+    s2->largest = c->largest;
+    s2->touch_lines = c->touch_lines ? c->touch_lines : HVMEM_S2_TOUCH_LINES;
+    s2->node = c->node;
+    s2->max_tables = c->max_tables;
+    s2->direct_map = c->direct_map;
+    s2->table_at = c->table_at;
+    s2->populate = c->populate;
+    s2->ctx = c->ctx;
+    s2->root_entries = root_entries(c->input_bits, s2->start_level);
+    if (!s2->root_entries)
+        s2->root_entries = 1; /* x86: a root of which one entry is used */
+    if (s2->root_entries > 512)
+        s2->root_order = hvmem__highest(s2->root_entries) - 9;
+    /* Without FEAT_BBM level 2, and on CPUs with errata, no entry changes its size while valid. */
+    s2->must_break = c->format == HVMEM_S2_ARM64 && !(be && (be->caps.features & HVMEM_CAP_BBM2));
+    if (be && (be->caps.quirks & HVMEM_QUIRK_BBM_REQUIRED))
+        s2->must_break = 1;
+}
+
+/* The root, zeroed: one naturally aligned block (Arm ARM D8.2.9). */
+static hvmem_status make_root(struct hvmem_stage2 *s2)
+{
+    struct hvmem_request request;
+    hvmem_status status;
+    hvmem_u64 i;
+
+    memset(&request, 0, sizeof request);
+    request.size = sizeof request;
+    request.node = s2->node;
+    request.domain = s2->domain;
+    request.order = s2->root_order;
+    request.hi = (hvmem_mfn)1 << (s2->output_bits - 12);
+    status = hvmem_alloc(s2->heap, &request, &s2->root);
+    if (status)
+        return status;
+    for (i = 0; i < (hvmem_u64)1 << s2->root_order; i++)
+        memset(hvmem__s2_table(s2, (hvmem_maddr)(s2->root + i) << 12), 0, 4096);
+    s2->used = s2->held = (hvmem_u64)1 << s2->root_order;
+    return HVMEM_OK;
+}
+
+static hvmem_status init(void *memory, hvmem_size bytes, const struct hvmem_stage2_config *c)
+{
+    struct hvmem_mapping_config mapping;
+    struct hvmem_stage2 *s2 = memory;
+    hvmem_status status = check_config(c);
+
+    if (status)
+        return status;
+    if (!memory || bytes < sizeof *s2 || ((hvmem_uptr)memory & (sizeof(hvmem_u64) - 1)))
+        return HVMEM_E_BUFFER;
+    take_config(s2, c);
+    if (s2->max_tables && s2->max_tables < (hvmem_u64)1 << s2->root_order)
+        return HVMEM_E_LIMIT;
+    memset(&mapping, 0, sizeof mapping);
+    mapping.size = sizeof mapping;
+    mapping.heap = c->heap;
+    mapping.space = c->space;
+    mapping.policy = c->policy;
+    mapping.table_free = hvmem__s2_table_free;
+    mapping.ctx = s2;
+    status = hvmem_mapping_init(&s2->mapping, &mapping);
+    if (status)
+        return status;
+    status = make_root(s2);
+    if (status)
+        (void)hvmem_mapping_fini(&s2->mapping);
+    else
+        s2->state = HVMEM__S2_LIVE;
+    return status;
+}
+
+hvmem_status hvmem_stage2_init(void *memory, hvmem_size bytes,
+                               const struct hvmem_stage2_config *config, struct hvmem_stage2 **s2)
+{
+    hvmem_status status;
+
+    if (!config || !s2)
+        return HVMEM_E_ARG;
+    status = init(memory, bytes, config);
+    if (!status)
+        *s2 = memory;
+    else if (status != HVMEM_E_VERSION)
+        (void)hvmem__refuse(config->heap, status, 0, HVMEM_ORDER_ANY, config->format);
+    return status;
+}
+
+/* ---- what to load --------------------------------------------------------------------------- */
+
+hvmem_status hvmem_stage2_root(const struct hvmem_stage2 *s2, hvmem_u32 id, hvmem_u64 *value)
+{
+    hvmem_maddr root;
+
+    if (!s2 || !value)
+        return HVMEM_E_ARG;
+    if (hvmem__load(&s2->state) != HVMEM__S2_LIVE)
+        return HVMEM_E_PHASE;
+    root = (hvmem_maddr)s2->root << 12;
+    if (s2->f.format == HVMEM_S2_ARM64) {
+        if (id >> s2->id_bits)
+            return HVMEM_E_RANGE;
+        *value = root | (hvmem_u64)id << 48;
+    } else {
+        /* EPTP: walks are write-back, four levels, no A/D flags (SDM vol. 3 25.6.11). */
+        *value = s2->f.format == HVMEM_S2_EPT ? root | 3u << 3 | 6u : root;
+    }
+    return HVMEM_OK;
+}
+
+hvmem_u64 hvmem_stage2_control(const struct hvmem_stage2 *s2)
+{
+    hvmem_u64 value;
+
+    if (!s2 || s2->f.format != HVMEM_S2_ARM64)
+        return 0;
+    /* RES1, walks inner shareable and write-back, 4 KiB granule (Arm ARM D19.2.161). */
+    value = (hvmem_u64)1 << 31 | 3u << 12 | 1u << 10 | 1u << 8;
+    value |= 64u - s2->input_bits;
+    value |= (hvmem_u64)(2u - s2->start_level) << 6;
+    return s2->id_bits == 16 ? value | 1u << 19 : value;
+}
+
+struct hvmem_mapping *hvmem_stage2_mapping(struct hvmem_stage2 *s2)
+{
+    return s2 ? &s2->mapping : HVMEM_NULL;
+}
+
+hvmem_status hvmem_stage2_reserve(struct hvmem_stage2 *s2, hvmem_u64 tables)
+{
+    hvmem_status status;
+
+    if (!s2)
+        return HVMEM_E_ARG;
+    status = hvmem__s2_fill(s2, tables);
+    return status ? hvmem__s2_refuse(s2, status, tables) : HVMEM_OK;
+}
+
+hvmem_status hvmem_stage2_stats(struct hvmem_stage2 *s2, struct hvmem_stage2_stats *stats)
+{
+    hvmem_u64 state;
+    hvmem_u32 i;
+
+    if (!s2 || !stats)
+        return HVMEM_E_ARG;
+    if (stats->size != sizeof *stats)
+        return hvmem__s2_refuse(s2, HVMEM_E_VERSION, stats->size);
+    state = hvmem__s2_lock(s2);
+    stats->root_tables = 1u << s2->root_order;
+    stats->tables = s2->used;
+    stats->pool = s2->pool_count;
+    stats->max_tables = s2->max_tables;
+    stats->frames = 0;
+    for (i = 0; i < 3; i++) {
+        stats->leaves[i] = s2->leaves[i];
+        stats->frames += s2->leaves[i] << (9 * i);
+    }
+    stats->faults = s2->faults;
+    stats->repairs = s2->repairs;
+    stats->pushed = s2->pushed;
+    stats->splits = s2->splits;
+    stats->merges = s2->merges;
+    hvmem__s2_unlock(s2, state);
+    return HVMEM_OK;
+}
+
+/* ---- teardown ------------------------------------------------------------------------------- */
+
+/*
+ * Unhook tables from the leaves upwards, from open->at on, under the lock. Nothing below the root can be
+ * reached by hardware any more. 1: there are no more.
+ */
+static int unhook(struct hvmem_stage2 *s2, struct hvmem__s2_open *open, hvmem_mfn *freed,
+                  hvmem_u32 *n)
+{
+    hvmem_gfn end = (hvmem_gfn)1 << (s2->input_bits - 12);
+    hvmem_u32 budget = FREE_ENTRIES, level;
+    struct hvmem__s2_path path;
+
+    while (open->at < end && *n < FREE_TABLES && budget--) {
+        hvmem__s2_walk(s2, open->at, &path);
+        level = path.level;
+        /* A table of pages has no tables below; and behind the last entry each table is done. */
+        if (level == 3)
+            open->at |= 511u;
+        open->at += hvmem__s2_rest(open->at, level);
+        while (level > s2->start_level && *n < FREE_TABLES &&
+               !(open->at & (((hvmem_u64)1 << hvmem__s2_order(level - 1)) - 1))) {
+            level--;
+            freed[(*n)++] = hvmem__s2_address(&s2->f, *path.slot[level]) >> 12;
+            *path.slot[level] = 0;
+        }
+        /* Cut off in the middle of a row of tables that end here: the rest looks absent, and waits. */
+        if (level > s2->start_level &&
+            !(open->at & (((hvmem_u64)1 << hvmem__s2_order(level - 1)) - 1)))
+            open->at--;
+    }
+    return open->at >= end;
+}
+
+/* The last slice: the pool, the root and the mapping. No lock held. */
+static hvmem_status finish(struct hvmem_stage2 *s2)
+{
+    hvmem_status status = hvmem_mapping_fini(&s2->mapping);
+    hvmem_mfn mfn;
+
+    if (status)
+        return status;
+    while (s2->pool_count) {
+        mfn = hvmem__s2_take(s2) >> 12;
+        s2->held--;
+        (void)hvmem_free_owned(s2->heap, mfn, 0, s2->domain, 0);
+    }
+    (void)hvmem_free_owned(s2->heap, s2->root, s2->root_order, s2->domain, 0);
+    s2->used = s2->held = 0;
+    memset(s2->leaves, 0, sizeof s2->leaves);
+    hvmem__store(&s2->state, HVMEM__S2_GONE);
+    return HVMEM_OK;
+}
+
+/* One slice. phase 0: root entries, 1: flush, 2: tables, 3: the rest. */
+static hvmem_status tear(struct hvmem_stage2 *s2, struct hvmem__s2_open *open)
+{
+    hvmem_mfn freed[FREE_TABLES];
+    hvmem_status status;
+    hvmem_u32 n = 0, i;
+    hvmem_u64 state;
+
+    if (open->phase == 0) {
+        state = hvmem__s2_lock(s2);
+        s2->arming = 1;
+        open->phase = hvmem__s2_clear_root(s2, open) ? 1 : 0;
+        hvmem__s2_unlock(s2, state);
+        return HVMEM_AGAIN;
+    }
+    if (open->phase == 1) {
+        status = hvmem_shootdown(&s2->mapping, HVMEM_NULL, 0, HVMEM_SHOOT_TABLES);
+        /* A space that was destroyed has been flushed by that, and cannot be loaded again. */
+        if (status && status != HVMEM_E_SPACE)
+            return status;
+        open->at = 0;
+        open->phase = 2;
+        return HVMEM_AGAIN;
+    }
+    if (open->phase == 2) {
+        state = hvmem__s2_lock(s2);
+        if (unhook(s2, open, freed, &n))
+            open->phase = 3;
+        s2->used -= n;
+        s2->held -= n;
+        hvmem__s2_unlock(s2, state);
+        for (i = 0; i < n; i++)
+            (void)hvmem_free_owned(s2->heap, freed[i], 0, s2->domain, 0);
+        return HVMEM_AGAIN;
+    }
+    return finish(s2);
+}
+
+hvmem_status hvmem_stage2_teardown(struct hvmem_stage2 *s2, struct hvmem_cursor *cursor)
+{
+    hvmem_status status;
+    hvmem_u64 state;
+    hvmem_u32 phase;
+
+    if (!s2 || !cursor)
+        return HVMEM_E_ARG;
+    if (hvmem__load(&s2->state) == HVMEM__S2_GONE)
+        return hvmem__s2_refuse(s2, HVMEM_E_PHASE, 0);
+    state = hvmem__s2_lock(s2);
+    phase = s2->teardown.phase;
+    status = hvmem__s2_shared(s2) ? HVMEM_E_BUSY : hvmem__s2_enter(s2, &s2->teardown, 't', cursor);
+    if (!status) {
+        s2->state = HVMEM__S2_DYING;
+        /* A new cursor takes over where an abandoned one stopped. */
+        if (!s2->teardown.phase && phase)
+            s2->teardown.phase = 1;
+    }
+    hvmem__s2_unlock(s2, state);
+    if (status)
+        return hvmem__s2_refuse(s2, status, 0);
+    status = tear(s2, &s2->teardown);
+    state = hvmem__s2_lock(s2);
+    hvmem__s2_leave(&s2->teardown, status, cursor);
+    hvmem__s2_unlock(s2, state);
+    return status == HVMEM_AGAIN ? status : status ? hvmem__s2_refuse(s2, status, 0) : HVMEM_OK;
+}

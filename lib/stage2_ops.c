@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* stage2_ops.c: a stage 2 as the tables of a domain (struct hvmem_domain_ops). */
+#include <hvmem/populate.h>
+#include <hvmem/track.h>
+
+#include "stage2.h"
+
+/* All or nothing: what was mapped of a block that could not be mapped whole goes again. */
+static hvmem_status map_block(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_mfn mfn,
+                              hvmem_order order, hvmem_u32 mark)
+{
+    struct hvmem_stage2_leaf leaf;
+    hvmem_u64 frames, top = (hvmem_u64)1 << (s2->output_bits - 12), done = 0;
+    hvmem_status status;
+
+    if (order > HVMEM_ORDER_LIMIT)
+        return hvmem__s2_refuse(s2, HVMEM_E_ORDER, order);
+    frames = (hvmem_u64)1 << order;
+    status = hvmem__s2_check_range(s2, gfn, frames);
+    if (!status && (mfn >= top || frames > top - mfn))
+        status = HVMEM_E_RANGE;
+    if (!status) {
+        memset(&leaf, 0, sizeof leaf);
+        leaf.mfn = mfn;
+        leaf.rights = HVMEM_S2_RWX;
+        leaf.state = mark;
+        status = hvmem__s2_map(s2, gfn, frames, &leaf, &done);
+        /* Leaves that this call made are unmapped whole: that needs no table. */
+        if (status && done)
+            (void)hvmem_stage2_unmap(s2, gfn, done, HVMEM_NULL, HVMEM_NULL);
+    }
+    return status ? hvmem__s2_refuse(s2, status, gfn) : HVMEM_OK;
+}
+
+static HVMEM_CALLBACK hvmem_status ops_map(void *ctx, hvmem_gfn gfn, hvmem_mfn mfn,
+                                           hvmem_order order)
+{
+    struct hvmem_stage2 *s2 = ctx;
+
+    return map_block(s2, gfn, mfn, order, 0);
+}
+
+static HVMEM_CALLBACK hvmem_status ops_map_untouched(void *ctx, hvmem_gfn gfn, hvmem_mfn mfn,
+                                                     hvmem_order order)
+{
+    struct hvmem_stage2 *s2 = ctx;
+
+    /* A device cannot fault (and would see the earlier owner's data). */
+    if (hvmem__s2_shared(s2))
+        return HVMEM_E_BUSY;
+    return map_block(s2, gfn, mfn, order, HVMEM_S2_UNCLEAN);
+}
+
+static HVMEM_CALLBACK hvmem_status ops_lookup(void *ctx, hvmem_gfn gfn, hvmem_mfn *mfn,
+                                              hvmem_order *order)
+{
+    struct hvmem_stage2_leaf leaf;
+    hvmem_status status;
+
+    memset(&leaf, 0, sizeof leaf);
+    status = hvmem_stage2_lookup(ctx, gfn, &leaf);
+    if (!status)
+        *mfn = leaf.mfn;
+    if (!status || status == HVMEM_E_FREE)
+        *order = leaf.order;
+    return status;
+}
+
+static HVMEM_CALLBACK hvmem_status ops_unmap_all(void *ctx, struct hvmem_cursor *cursor)
+{
+    return hvmem_stage2_teardown(ctx, cursor);
+}
+
+static HVMEM_CALLBACK hvmem_status ops_started(void *ctx)
+{
+    struct hvmem_stage2 *s2 = ctx;
+    hvmem_status status = HVMEM_OK;
+    struct hvmem_cursor cursor;
+
+    if (!(s2->flags & HVMEM_S2_TRACK))
+        return HVMEM_OK;
+    memset(&cursor, 0, sizeof cursor);
+    /* At most 16 root tables. */
+    do
+        status = hvmem_track_arm(s2, &cursor);
+    while (status == HVMEM_AGAIN);
+    return status;
+}
+
+void hvmem_stage2_ops(struct hvmem_domain_ops *ops)
+{
+    if (!ops)
+        return;
+    memset(ops, 0, sizeof *ops);
+    ops->size = sizeof *ops;
+    ops->map = ops_map;
+    ops->lookup = ops_lookup;
+    ops->unmap_all = ops_unmap_all;
+    ops->started = ops_started;
+    ops->map_untouched = ops_map_untouched;
+}

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * stage2_split.c: changing the size of entries, break before make.
+ *
+ * Break: the entry becomes invalid and `broken` and keeps its contents; flush; make: it becomes what it
+ * is to be. The lock is not held during the flush. Whoever meets a broken entry and must change its size
+ * takes it for one that it broke itself: it flushes, and makes if `breaks` says that nobody broke
+ * such an entry again since. A fault there is retried. Nobody leaves an entry of his broken.
+ */
+#include "stage2.h"
+
+/* Which counter of breaks the entry belongs to. */
+static hvmem_u64 *break_count(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 level)
+{
+    return &s2->breaks[(gfn >> hvmem__s2_order(level)) & 15u];
+}
+
+static hvmem_u64 broken_of(const struct hvmem_stage2 *s2, hvmem_u64 leaf)
+{
+    return hvmem__s2_invalid(&s2->f, leaf) | s2->f.broken |
+           (hvmem__s2_valid(&s2->f, leaf) ? s2->f.touched : 0);
+}
+
+static hvmem_u64 mended_of(const struct hvmem_stage2 *s2, hvmem_u64 leaf, hvmem_u32 level)
+{
+    if (leaf & s2->f.touched)
+        return hvmem__s2_validate(&s2->f, leaf, level);
+    return leaf & ~s2->f.broken;
+}
+
+void hvmem__s2_make_parts(struct hvmem_stage2 *s2, struct hvmem__s2_path *path, hvmem_u64 leaf)
+{
+    hvmem_u32 level = path->level + 1, i;
+    hvmem_maddr address = hvmem__s2_take(s2);
+    hvmem_u64 *table = hvmem__s2_table(s2, address);
+    hvmem_u64 part =
+        hvmem__s2_make_leaf(&s2->f, level, hvmem__s2_address(&s2->f, leaf),
+                            hvmem__s2_rights(&s2->f, leaf), hvmem__s2_type(&s2->f, leaf));
+
+    if (!hvmem__s2_valid(&s2->f, leaf) && !(leaf & s2->f.touched))
+        part = hvmem__s2_invalid(&s2->f, part);
+    part |= leaf & (s2->f.unclean | s2->f.aged);
+    for (i = 0; i < 512; i++)
+        table[i] = part + ((hvmem_u64)i << (hvmem__s2_order(level) + 12));
+    s2->leaves[hvmem__s2_size(path->level)]--;
+    s2->leaves[hvmem__s2_size(level)] += 512;
+    s2->splits++;
+    hvmem__s2_put(s2, path,
+                  hvmem__s2_with_count(&s2->f, hvmem__s2_make_table(&s2->f, address), 512));
+}
+
+/* Whether the path still ends in the leaf of `level`. */
+static int is_leaf_at(const struct hvmem_stage2 *s2, const struct hvmem__s2_path *path,
+                      hvmem_u32 level)
+{
+    return path->level == level && hvmem__s2_present(&s2->f, path->entry);
+}
+
+/*
+ * Break, under the lock. HVMEM_OK: nothing (more) is to be done. HVMEM_AGAIN: flush, then make; *seq is
+ * the count of breaks.
+ */
+static hvmem_status start_split(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 level,
+                                struct hvmem_gather *gather, struct hvmem_gather *flush,
+                                hvmem_u64 *seq)
+{
+    struct hvmem__s2_path path;
+
+    if (s2->state != HVMEM__S2_LIVE)
+        return HVMEM_E_PHASE;
+    hvmem__s2_walk(s2, gfn, &path);
+    if (!is_leaf_at(s2, &path, level))
+        return HVMEM_OK;
+    if (!s2->pool_count)
+        return HVMEM__S2_NEED_TABLES;
+    if ((path.entry & s2->f.unclean) &&
+        !hvmem__s2_forget_touch(s2, (gfn >> hvmem__s2_order(level)) << hvmem__s2_order(level)))
+        return HVMEM__S2_NEED_WAIT;
+    /* Unclean entries were never valid. */
+    if ((path.entry & s2->f.unclean) || !s2->must_break) {
+        if (hvmem__s2_cached(s2, path.entry, path.walkable) && gather)
+            hvmem__s2_tell(s2, gather, gfn, level, path.entry);
+        hvmem__s2_make_parts(s2, &path, path.entry);
+        return HVMEM_OK;
+    }
+    if (hvmem__s2_cached(s2, path.entry, path.walkable))
+        hvmem__s2_tell(s2, flush, gfn, level, path.entry);
+    if (!(path.entry & s2->f.broken)) {
+        ++*break_count(s2, gfn, level);
+        hvmem__s2_put(s2, &path, broken_of(s2, path.entry));
+    }
+    *seq = *break_count(s2, gfn, level);
+    return HVMEM_AGAIN;
+}
+
+/* Make, under the lock; `flushed`: the flush's status. HVMEM_AGAIN: start over. */
+static hvmem_status end_split(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 level,
+                              hvmem_u64 seq, hvmem_status flushed)
+{
+    struct hvmem__s2_path path;
+
+    if (s2->state != HVMEM__S2_LIVE)
+        return HVMEM_E_PHASE;
+    hvmem__s2_walk(s2, gfn, &path);
+    if (!is_leaf_at(s2, &path, level) || !(path.entry & s2->f.broken) ||
+        *break_count(s2, gfn, level) != seq)
+        return flushed ? flushed : HVMEM_AGAIN;
+    if (!flushed && s2->pool_count) {
+        hvmem__s2_make_parts(s2, &path, path.entry);
+        return HVMEM_OK;
+    }
+    /* The same block again: whatever is still cached says the same. */
+    hvmem__s2_put(s2, &path, mended_of(s2, path.entry, level));
+    return flushed ? flushed : HVMEM_AGAIN;
+}
+
+static hvmem_status try_split(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 level,
+                              struct hvmem_gather *gather)
+{
+    hvmem_u32 order = hvmem__s2_order(level);
+    struct hvmem_gather flush;
+    hvmem_status status, ended;
+    hvmem_u64 state, seq = 0;
+
+    memset(&flush, 0, sizeof flush);
+    status = hvmem_gather_begin(&flush, &s2->mapping, 0, (gfn >> order) << order << 12,
+                                (hvmem_u64)4096 << order);
+    if (status)
+        return status;
+    state = hvmem__s2_lock(s2);
+    status = start_split(s2, gfn, level, gather, &flush, &seq);
+    hvmem__s2_unlock(s2, state);
+    ended = hvmem_gather_finish(&flush);
+    if (status != HVMEM_AGAIN)
+        return status == HVMEM__S2_NEED_TABLES ? HVMEM_AGAIN : status;
+    state = hvmem__s2_lock(s2);
+    status = end_split(s2, gfn, level, seq, ended);
+    hvmem__s2_unlock(s2, state);
+    return status;
+}
+
+hvmem_status hvmem__s2_split(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 level,
+                             struct hvmem_gather *gather)
+{
+    hvmem_status status = HVMEM_AGAIN;
+    hvmem_u32 tries, waited = 0;
+
+    for (tries = 0; status == HVMEM_AGAIN && tries < HVMEM__S2_TRIES; tries++) {
+        status = hvmem__s2_fill(s2, 1);
+        if (!status)
+            status = try_split(s2, gfn, level, gather);
+        if (status == HVMEM__S2_NEED_WAIT) {
+            status = hvmem__s2_wait(s2, &waited) ? HVMEM_E_BUSY : HVMEM_AGAIN;
+            tries--;
+        }
+    }
+    return status == HVMEM_AGAIN ? HVMEM_E_BUSY : status;
+}
+
+/* ---- merging -------------------------------------------------------------------------------- */
+
+/* Whether the 512 entries continue each other; *any: the valid and aged bits found in them. */
+static int continuous(const struct hvmem_stage2 *s2, const hvmem_u64 *table, hvmem_u32 level,
+                      hvmem_u64 *any)
+{
+    hvmem_u64 step = (hvmem_u64)1 << (hvmem__s2_order(level) + 12);
+    hvmem_u64 ignored = s2->f.valid | s2->f.aged, expected = table[0] & ~ignored;
+    hvmem_u32 i;
+
+    if (hvmem__s2_is_table(&s2->f, table[0], level) ||
+        (table[0] & (s2->f.broken | s2->f.unclean)) ||
+        (hvmem__s2_address(&s2->f, table[0]) & ((step << 9) - 1)))
+        return 0;
+    *any = 0;
+    for (i = 0; i < 512; i++, expected += step) {
+        if ((table[i] & ~ignored) != expected)
+            return 0;
+        *any |= table[i] & ignored;
+    }
+    return 1;
+}
+
+/* Under the lock: put a leaf of `level` in place of the table there, broken if it must be. 1: done. */
+static int start_merge(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 level,
+                       struct hvmem_gather *gather, hvmem_u64 *seq)
+{
+    struct hvmem__s2_path path;
+    hvmem_u64 *table, old, leaf, any;
+    hvmem_u32 i;
+
+    if (s2->state != HVMEM__S2_LIVE)
+        return 0;
+    hvmem__s2_walk(s2, gfn, &path);
+    if (path.level != level + 1 || !hvmem__s2_present(&s2->f, path.entry))
+        return 0;
+    old = *path.slot[level];
+    table = hvmem__s2_table(s2, hvmem__s2_address(&s2->f, old));
+    if (hvmem__s2_count(&s2->f, old) != 512 || !continuous(s2, table, level + 1, &any))
+        return 0;
+    leaf =
+        hvmem__s2_make_leaf(&s2->f, level, hvmem__s2_address(&s2->f, table[0]),
+                            hvmem__s2_rights(&s2->f, table[0]), hvmem__s2_type(&s2->f, table[0]));
+    if (!(any & s2->f.valid))
+        leaf = hvmem__s2_invalid(&s2->f, leaf) | (any & s2->f.aged);
+    path.level = level;
+    path.entry = old;
+    ++*break_count(s2, gfn, level);
+    *seq = *break_count(s2, gfn, level);
+    hvmem__s2_put(s2, &path, s2->must_break ? broken_of(s2, leaf) : leaf);
+    for (i = 0; i < 512; i++)
+        if (hvmem__s2_cached(s2, table[i], path.walkable))
+            hvmem__s2_tell(s2, gather, gfn + ((hvmem_u64)i << hvmem__s2_order(level + 1)),
+                           level + 1, table[i]);
+    (void)hvmem_gather_table(gather, hvmem__s2_address(&s2->f, old) >> 12, gfn << 12, level + 1,
+                             HVMEM_TABLE_TOLD);
+    s2->used--;
+    s2->leaves[hvmem__s2_size(level + 1)] -= 512;
+    s2->leaves[hvmem__s2_size(level)]++;
+    s2->merges++;
+    return 1;
+}
+
+/* The leaf that start_merge() put there becomes usable, unless somebody changed it meanwhile. */
+static void end_merge(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 level, hvmem_u64 seq)
+{
+    struct hvmem__s2_path path;
+
+    hvmem__s2_walk(s2, gfn, &path);
+    if (is_leaf_at(s2, &path, level) && (path.entry & s2->f.broken) &&
+        *break_count(s2, gfn, level) == seq)
+        hvmem__s2_put(s2, &path, mended_of(s2, path.entry, level));
+}
+
+/* Merge the table at gfn into a leaf of `level` if that can be. */
+static hvmem_status merge_one(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 level)
+{
+    struct hvmem_gather gather;
+    hvmem_status status;
+    hvmem_u64 state, seq = 0;
+    int begun;
+
+    memset(&gather, 0, sizeof gather);
+    status = hvmem_gather_begin(&gather, &s2->mapping, 0, gfn << 12,
+                                (hvmem_u64)4096 << hvmem__s2_order(level));
+    if (status)
+        return status;
+    state = hvmem__s2_lock(s2);
+    begun = start_merge(s2, gfn, level, &gather, &seq);
+    hvmem__s2_unlock(s2, state);
+    status = hvmem_gather_finish(&gather);
+    if (begun) {
+        state = hvmem__s2_lock(s2);
+        end_merge(s2, gfn, level, seq);
+        hvmem__s2_unlock(s2, state);
+    }
+    return status;
+}
+
+hvmem_status hvmem_stage2_merge(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 frames,
+                                hvmem_u64 *done)
+{
+    hvmem_status status;
+    hvmem_gfn at, end;
+    hvmem_u32 level, order;
+
+    if (done)
+        *done = 0;
+    if (!s2)
+        return HVMEM_E_ARG;
+    status = hvmem__s2_check_range(s2, gfn, frames);
+    if (!status && hvmem__load(&s2->state) != HVMEM__S2_LIVE)
+        status = HVMEM_E_PHASE;
+    if (status)
+        return hvmem__s2_refuse(s2, status, gfn);
+    end = gfn + frames;
+    for (at = gfn; at < end && !status; at += hvmem__s2_rest(at, 2)) {
+        /* A 2 MiB table, and with the last of a 1 GiB range that of 1 GiB. */
+        for (level = 2; level >= 1 && level >= s2->start_level && !status; level--) {
+            hvmem_gfn last = at + hvmem__s2_rest(at, 2), base;
+
+            order = hvmem__s2_order(level);
+            base = last - ((hvmem_u64)1 << order);
+            if ((last & (((hvmem_u64)1 << order) - 1)) || base < gfn || last > end ||
+                order > s2->largest || last < ((hvmem_u64)1 << order))
+                break;
+            status = merge_one(s2, base, level);
+        }
+        if (done && !status)
+            *done = at + hvmem__s2_rest(at, 2) < end ? at + hvmem__s2_rest(at, 2) - gfn : frames;
+    }
+    return status ? hvmem__s2_refuse(s2, status, at) : HVMEM_OK;
+}

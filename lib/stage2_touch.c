@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * stage2_touch.c: the first touch of frames whose contents were left as an earlier owner had them:
+ * scrub if they owe it, clean and invalidate, then let the guest in. 1 GiB goes by parts of 2 MiB; 2 MiB by
+ * stretches of touch_lines lines, between which the guest faults again.
+ */
+#include <hvmem/cache.h>
+
+#include "backendcall.h"
+#include "stage2.h"
+
+/* Zero frames by way of the host's mapping. */
+static hvmem_status scrub(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 frames)
+{
+    hvmem_status status = HVMEM_OK;
+
+    if (!heap->host.ops.frame_map || !heap->host.ops.frame_unmap)
+        return HVMEM_E_UNSUPPORTED;
+    for (; frames && !status; frames--, mfn++) {
+        void *map = heap->host.ops.frame_map(heap->host.ctx, mfn, 0);
+
+        if (!map)
+            return HVMEM_E_HOST;
+        if (!heap->backend || hvmem__backend_zero(heap->backend, (hvmem_uptr)map, 4096))
+            memset(map, 0, 4096);
+        heap->host.ops.frame_unmap(heap->host.ctx, map, 0);
+    }
+    return status;
+}
+
+static hvmem_status cache_work(struct hvmem_stage2 *s2, hvmem_mfn mfn, hvmem_u64 frames,
+                               hvmem_u32 op)
+{
+    struct hvmem_cursor cursor;
+    hvmem_status status;
+    hvmem_u64 calls = 0;
+
+    memset(&cursor, 0, sizeof cursor);
+    /* A call does at least a stretch, so there are no more calls than stretches. */
+    do
+        status = hvmem_cache_range(s2->heap, mfn, frames, op, 0, &cursor);
+    while (status == HVMEM_AGAIN && ++calls <= frames * 4096);
+    return status == HVMEM_AGAIN ? HVMEM_E_TIMEOUT : status;
+}
+
+/*
+ * Scrub before clean before fetch. The record of the block keeps its debts: it may be larger than what
+ * is paid here, and the mark in the entry is what says that this part is paid.
+ */
+static hvmem_status pay(struct hvmem_stage2 *s2, hvmem_mfn mfn, hvmem_u64 frames, hvmem_u32 rights)
+{
+    struct hvmem_block block;
+    hvmem_status status = HVMEM_OK;
+    hvmem_u32 owed = 0;
+
+    if (!hvmem_lookup(s2->heap, mfn, &block))
+        owed = block.owed;
+    if (owed & HVMEM_OWES_SCRUB)
+        status = scrub(s2->heap, mfn, frames);
+    if (!status)
+        status = cache_work(s2, mfn, frames, HVMEM_DC_CLEAN_INVALIDATE);
+    if (!status && (owed & HVMEM_OWES_ICACHE) && (rights & HVMEM_S2_X))
+        status = cache_work(s2, mfn, frames, HVMEM_CACHE_ICACHE);
+    return status;
+}
+
+/* Frames of one stretch. */
+static hvmem_u32 stretch(const struct hvmem_stage2 *s2)
+{
+    hvmem_u32 line = s2->heap->backend ? s2->heap->backend->caps.dline : 0;
+    hvmem_u64 frames = ((hvmem_u64)s2->touch_lines * (line ? line : 64u)) >> 12;
+
+    return frames < 1 ? 1 : frames > 512 ? 512 : (hvmem_u32)frames;
+}
+
+/* Progress record of the leaf at gfn: its own, a free one or, for a single frame, an idle one. */
+static struct hvmem__s2_touch *record_of(struct hvmem_stage2 *s2, hvmem_gfn gfn, int take_idle)
+{
+    struct hvmem__s2_touch *found = HVMEM_NULL, *idle = HVMEM_NULL;
+    hvmem_u32 i;
+
+    for (i = 0; i < HVMEM__S2_TOUCHES; i++) {
+        struct hvmem__s2_touch *t = &s2->touch[i];
+
+        if (t->gfn == gfn + 1)
+            return t;
+        if (!t->gfn)
+            found = t;
+        else if (!t->running)
+            idle = t;
+    }
+    if (!found && take_idle)
+        found = idle;
+    if (found) {
+        memset(found, 0, sizeof *found);
+        found->gfn = gfn + 1;
+    }
+    return found;
+}
+
+struct stretch {
+    struct hvmem__s2_touch *record;
+    hvmem_gfn gfn; /* of the leaf */
+    hvmem_mfn mfn; /* of the stretch */
+    hvmem_u32 frames, rights;
+    hvmem_u32 level; /* NEED_SPLIT: of the leaf */
+};
+
+/*
+ * Choose what to pay for, under the lock. HVMEM_AGAIN: *s is it. HVMEM_OK: nothing to do, *outcome says
+ * what the guest gets.
+ */
+static hvmem_status begin(struct hvmem_stage2 *s2, hvmem_gfn gfn, struct stretch *s,
+                          hvmem_u32 *outcome)
+{
+    struct hvmem__s2_path path;
+    hvmem_u32 order, left;
+
+    if (s2->state != HVMEM__S2_LIVE)
+        return HVMEM_E_PHASE;
+    hvmem__s2_walk(s2, gfn, &path);
+    *outcome = HVMEM_FAULT_ENTER;
+    if (!hvmem__s2_present(&s2->f, path.entry) || !(path.entry & s2->f.unclean))
+        return HVMEM_OK;
+    order = hvmem__s2_order(path.level);
+    s->gfn = (gfn >> order) << order;
+    s->level = path.level;
+    s->record = path.level < 2 ? HVMEM_NULL : record_of(s2, s->gfn, path.level == 3);
+    if (!s->record && path.level < 3)
+        return HVMEM__S2_NEED_SPLIT;
+    *outcome = HVMEM_FAULT_AGAIN;
+    if (!s->record)
+        return HVMEM_OK; /* every record is in use by another CPU */
+    left = (1u << order) - s->record->next;
+    if (!left || s->record->failed)
+        return HVMEM_OK; /* others pay for the rest */
+    s->mfn = (hvmem__s2_address(&s2->f, path.entry) >> 12) + s->record->next;
+    s->frames = left < stretch(s2) ? left : stretch(s2);
+    s->rights = hvmem__s2_rights(&s2->f, path.entry);
+    s->record->next += s->frames;
+    s->record->running++;
+    return HVMEM_AGAIN;
+}
+
+/* Paid, or not: under the lock. While a stretch runs its leaf stays as it is. */
+static void end(struct hvmem_stage2 *s2, const struct stretch *s, hvmem_status paid,
+                hvmem_u32 *outcome)
+{
+    struct hvmem__s2_touch *t = s->record;
+    struct hvmem__s2_path path;
+
+    *outcome = HVMEM_FAULT_AGAIN;
+    t->failed |= paid != HVMEM_OK;
+    if (--t->running)
+        return;
+    if (t->failed) {
+        t->gfn = 0;
+        return;
+    }
+    hvmem__s2_walk(s2, s->gfn, &path);
+    if (s2->state != HVMEM__S2_LIVE || t->next < 1u << hvmem__s2_order(path.level))
+        return;
+    t->gfn = 0;
+    hvmem__s2_put(s2, &path, hvmem__s2_validate(&s2->f, path.entry, path.level));
+    s2->repairs++;
+    *outcome = HVMEM_FAULT_ENTER;
+}
+
+hvmem_status hvmem__s2_first_touch(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 *outcome)
+{
+    hvmem_status status;
+    struct stretch s;
+    hvmem_u32 tries;
+    hvmem_u64 state;
+
+    /* Two splits at most: 1 GiB to 2 MiB, and to 4 KiB where no record is free. */
+    for (tries = 0; tries < 4; tries++) {
+        state = hvmem__s2_lock(s2);
+        status = begin(s2, gfn, &s, outcome);
+        hvmem__s2_unlock(s2, state);
+        if (status != HVMEM__S2_NEED_SPLIT)
+            break;
+        *outcome = HVMEM_FAULT_AGAIN;
+        status = hvmem__s2_split(s2, gfn, s.level, HVMEM_NULL);
+        if (status)
+            return status;
+    }
+    if (status != HVMEM_AGAIN)
+        return status;
+    status = pay(s2, s.mfn, s.frames, s.rights);
+    state = hvmem__s2_lock(s2);
+    end(s2, &s, status, outcome);
+    hvmem__s2_unlock(s2, state);
+    return status;
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A guest's second stage on a heap with real memory, two model CPUs with TLBs that load what the tables
+ * allow, a counter of cache lines cleaned by frame, and a shadow of what should be mapped.
+ */
+#ifndef STAGE2_RIG_H
+#define STAGE2_RIG_H
+
+#include "backends/sim/tlb.h"
+#include "stage2_walk.h"
+#include "test_main.h"
+
+#include <hvmem/domain.h>
+#include <hvmem/gather.h>
+#include <hvmem/heap.h>
+#include <hvmem/look.h>
+#include <hvmem/space.h>
+#include <hvmem/track.h>
+
+enum { RIG_FRAMES = 4096, RIG_BASE = 0x40000, RIG_CPUS = 2, RIG_SLOTS = 96 };
+
+struct stage2_rig {
+    struct hvmem_stage2_config config; /* defaults set by stage2_rig_prepare() */
+    uint64_t features, quirks;         /* of the back-end */
+    struct hvmem_heap *heap;
+    struct hvmem_domain *domain;
+    struct hvmem_ident *ident;
+    struct hvmem_space *space;
+    struct hvmem_stage2 *s2;
+    struct hvmem_sim_tlb *tlb;
+    struct hvmem_backend be;
+    struct walk_tables tables;
+    unsigned char *pool;
+    void *memory[8];
+    /* What happened. */
+    uint64_t flushes, whole, ranges, single_pages; /* batches; of them whole; ranges in batches */
+    struct hvmem_tlb_range last_range;
+    uint64_t reported;
+    uint32_t cleaned[RIG_FRAMES]; /* lines, by frame */
+    uint64_t lines;
+    void (*on_flush)(struct stage2_rig *rig, const struct hvmem_tlb_flush *flush);
+    void (*on_clean)(struct stage2_rig *rig, hvmem_mfn mfn);
+    void *arg;
+    int fail_tables;  /* the n-th table allocation from now fails (1: the next) */
+    int fail_flushes; /* so many flushes fail */
+    uint64_t malformed;
+};
+
+/* Defaults for a format: 32 input bits, everything off; change config, then open. */
+void stage2_rig_prepare(struct stage2_rig *rig, uint32_t format);
+/* HVMEM_OK, or what hvmem_stage2_init() said. */
+hvmem_status stage2_rig_open(struct stage2_rig *rig);
+/* Tear down, and check that every frame came back. */
+void stage2_rig_close(struct stage2_rig *rig);
+
+/* The guest accesses an address on a CPU until it succeeds: faults taken, or -1: it cannot. */
+int rig_access(struct stage2_rig *rig, hvmem_cpu cpu, uint64_t gpa, unsigned access);
+/* As hardware sees it now, without TLB. */
+struct walk_entry rig_walk(struct stage2_rig *rig, uint64_t gfn);
+hvmem_status rig_map(struct stage2_rig *rig, uint64_t gfn, uint64_t frames, uint64_t mfn,
+                     unsigned rights, unsigned type, uint64_t *done);
+/* Translations that a CPU holds of [gfn, gfn + frames) (~0: of all), leaves only. */
+uint64_t rig_holds(struct stage2_rig *rig, uint64_t gfn, uint64_t frames);
+/* CPUs hold translations that overlap and disagree in size or frame. */
+uint64_t rig_conflicts(struct stage2_rig *rig);
+/* What the TLB model carries of a leaf. */
+uint64_t rig_frame_word(uint64_t mfn, unsigned rights, unsigned type);
+struct hvmem_stage2_stats rig_stats(struct stage2_rig *rig);
+/* Entries told by the tables themselves: present leaves by size, tables; compared with the stats. */
+void rig_check_counts(struct stage2_rig *rig);
+
+#endif
