@@ -190,7 +190,7 @@ hvmem_status hvmem__s2_change(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 
         status = hvmem_gather_begin(&own, &s2->mapping, 0, gfn << 12, frames << 12);
         if (status)
             return status;
-    } else if (gather->mapping != &s2->mapping || gather->self != (hvmem_uptr)gather) {
+    } else if (gather->mapping != &s2->mapping) {
         return HVMEM_E_ARG;
     }
     status = hvmem__s2_do(s2, work);

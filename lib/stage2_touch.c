@@ -4,44 +4,7 @@
  * scrub if they owe it, clean and invalidate, then let the guest in. 1 GiB goes by parts of 2 MiB; 2 MiB by
  * stretches of touch_lines lines, between which the guest faults again.
  */
-#include <hvmem/cache.h>
-
-#include "backendcall.h"
 #include "stage2.h"
-
-/* Zero frames by way of the host's mapping. */
-static hvmem_status scrub(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 frames)
-{
-    hvmem_status status = HVMEM_OK;
-
-    if (!heap->host.ops.frame_map || !heap->host.ops.frame_unmap)
-        return HVMEM_E_UNSUPPORTED;
-    for (; frames && !status; frames--, mfn++) {
-        void *map = heap->host.ops.frame_map(heap->host.ctx, mfn, 0);
-
-        if (!map)
-            return HVMEM_E_HOST;
-        if (!heap->backend || hvmem__backend_zero(heap->backend, (hvmem_uptr)map, 4096))
-            memset(map, 0, 4096);
-        heap->host.ops.frame_unmap(heap->host.ctx, map, 0);
-    }
-    return status;
-}
-
-static hvmem_status cache_work(struct hvmem_stage2 *s2, hvmem_mfn mfn, hvmem_u64 frames,
-                               hvmem_u32 op)
-{
-    struct hvmem_cursor cursor;
-    hvmem_status status;
-    hvmem_u64 calls = 0;
-
-    memset(&cursor, 0, sizeof cursor);
-    /* A call does at least a stretch, so there are no more calls than stretches. */
-    do
-        status = hvmem_cache_range(s2->heap, mfn, frames, op, 0, &cursor);
-    while (status == HVMEM_AGAIN && ++calls <= frames * 4096);
-    return status == HVMEM_AGAIN ? HVMEM_E_TIMEOUT : status;
-}
 
 /*
  * Scrub before clean before fetch. The record of the block keeps its debts: it may be larger than what
@@ -50,18 +13,12 @@ static hvmem_status cache_work(struct hvmem_stage2 *s2, hvmem_mfn mfn, hvmem_u64
 static hvmem_status pay(struct hvmem_stage2 *s2, hvmem_mfn mfn, hvmem_u64 frames, hvmem_u32 rights)
 {
     struct hvmem_block block;
-    hvmem_status status = HVMEM_OK;
     hvmem_u32 owed = 0;
 
     if (!hvmem_lookup(s2->heap, mfn, &block))
         owed = block.owed;
-    if (owed & HVMEM_OWES_SCRUB)
-        status = scrub(s2->heap, mfn, frames);
-    if (!status)
-        status = cache_work(s2, mfn, frames, HVMEM_DC_CLEAN_INVALIDATE);
-    if (!status && (owed & HVMEM_OWES_ICACHE) && (rights & HVMEM_S2_X))
-        status = cache_work(s2, mfn, frames, HVMEM_CACHE_ICACHE);
-    return status;
+    owed &= HVMEM_OWES_SCRUB | (rights & HVMEM_S2_X ? HVMEM_OWES_ICACHE : 0);
+    return hvmem__s2_clean(s2, mfn, frames, owed);
 }
 
 /* Frames of one stretch. */

@@ -7,7 +7,6 @@
  * after it faults, which marks the entry for the next time. Cleaning first would lose a store between
  * the two. What is noted lives here, so an operation given up half-way loses nothing.
  */
-#include <hvmem/cache.h>
 #include <hvmem/track.h>
 
 #include "stage2.h"
@@ -155,19 +154,6 @@ static int next_noted(struct hvmem_stage2 *s2, hvmem_u64 most, hvmem_mfn *mfn, h
     return 1;
 }
 
-static hvmem_status clean_frames(struct hvmem_stage2 *s2, hvmem_mfn mfn, hvmem_u64 frames)
-{
-    struct hvmem_cursor cursor;
-    hvmem_status status;
-    hvmem_u64 calls = 0;
-
-    memset(&cursor, 0, sizeof cursor);
-    do
-        status = hvmem_cache_range(s2->heap, mfn, frames, HVMEM_DC_CLEAN_INVALIDATE, 0, &cursor);
-    while (status == HVMEM_AGAIN && ++calls <= frames * 4096);
-    return status == HVMEM_AGAIN ? HVMEM_E_TIMEOUT : status;
-}
-
 /* Up to `lines` lines of what is noted. HVMEM_AGAIN: there is more. */
 static hvmem_status clean(struct hvmem_stage2 *s2, hvmem_u32 lines,
                           struct hvmem_track_progress *progress)
@@ -185,7 +171,7 @@ static hvmem_status clean(struct hvmem_stage2 *s2, hvmem_u32 lines,
         hvmem__s2_unlock(s2, state);
         if (!more || !budget)
             return more ? HVMEM_AGAIN : HVMEM_OK;
-        status = clean_frames(s2, mfn, frames);
+        status = hvmem__s2_clean(s2, mfn, frames, 0);
         if (status)
             return status;
         progress->cleaned += frames;
