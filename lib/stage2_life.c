@@ -253,6 +253,15 @@ hvmem_status hvmem_stage2_stats(struct hvmem_stage2 *s2, struct hvmem_stage2_sta
 
 /* ---- teardown ------------------------------------------------------------------------------- */
 
+/* Whether the table of entries of `level` ends where teardown has got to. */
+static int ends_here(const struct hvmem_stage2 *s2, hvmem_gfn at, hvmem_u32 level)
+{
+    if (level == s2->start_level)
+        return 0;
+    return at >> (s2->input_bits - 12) != 0 ||
+           hvmem__s2_rest(at, level - 1) == (hvmem_u64)1 << hvmem__s2_order(level - 1);
+}
+
 /*
  * Unhook tables from the leaves upwards, from open->at on, under the lock. Nothing below the root can be
  * reached by hardware any more. 1: there are no more.
@@ -271,16 +280,13 @@ static int unhook(struct hvmem_stage2 *s2, struct hvmem__s2_open *open, hvmem_mf
         if (level == 3)
             open->at |= 511u;
         open->at += hvmem__s2_rest(open->at, level);
-        while (level > s2->start_level && *n < FREE_TABLES &&
-               !(open->at & (((hvmem_u64)1 << hvmem__s2_order(level - 1)) - 1))) {
-            level--;
-            freed[(*n)++] = hvmem__s2_address(&s2->f, *path.slot[level]) >> 12;
-            *path.slot[level] = 0;
+        for (; ends_here(s2, open->at, level) && *n < FREE_TABLES; level--) {
+            freed[(*n)++] = hvmem__s2_address(&s2->f, *path.slot[level - 1]) >> 12;
+            *path.slot[level - 1] = 0;
         }
         /* Cut off in the middle of a row of tables that end here: the rest looks absent, and waits. */
-        if (level > s2->start_level &&
-            !(open->at & (((hvmem_u64)1 << hvmem__s2_order(level - 1)) - 1)))
-            open->at--;
+        if (ends_here(s2, open->at, level))
+            open->at = (open->at < end ? open->at : end) - 1;
     }
     return open->at >= end;
 }
