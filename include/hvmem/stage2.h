@@ -93,7 +93,7 @@ struct hvmem_stage2_config {
     hvmem_u64 max_tables;        /* root included; 0: no limit */
     struct hvmem_heap *heap;     /* page_shift 12; tables come from it, the frames may */
     struct hvmem_domain *domain; /* charged for the tables; NULL: the host */
-    struct hvmem_space *space;   /* what is invalidated; NULL: tables nobody runs yet */
+    struct hvmem_space *space;   /* whose translations are invalidated */
     const struct hvmem_policy *policy; /* NULL: default */
     /*
      * Where the library reaches table memory: at direct_map + machine address or, if table_at is
@@ -167,7 +167,7 @@ HVMEM_API hvmem_status hvmem_stage2_map(struct hvmem_stage2 *s2,
 /*
  * Unmap what is mapped in a range; holes are passed over. Entries that lie in it only in part are
  * split; tables left empty are freed. gather: one begun on hvmem_stage2_mapping() for at least the
- * range; the caller then finishes it, and frees nothing before. NULL: flushed on return. *done: frames of the range
+ * range; the caller then finishes it, and neither frees nor maps anything there before. NULL: flushed on return. *done: frames of the range
  * dealt with, from the first on; those behind are unchanged.
  * Errors: HVMEM_E_RANGE, HVMEM_E_PHASE, HVMEM_E_ARG; where an entry must be split: HVMEM_E_LIMIT, those of
  * hvmem_alloc(), HVMEM_E_BUSY (other CPUs changed it 16 times meanwhile). The entry that could not
@@ -207,7 +207,8 @@ HVMEM_API hvmem_status hvmem_stage2_reserve(struct hvmem_stage2 *s2, hvmem_u64 t
 /*
  * Unmap and free everything, tables and root, in slices: HVMEM_AGAIN until done. One whole-space
  * flush before the first table is freed. Other calls are refused from the first slice on. No
- * CPU may load the root again. Errors: HVMEM_E_STALE, HVMEM_E_BUSY (another CPU is in it).
+ * CPU may load the root again. Errors: HVMEM_E_STALE, HVMEM_E_BUSY (another CPU is in it, a device
+ * shares the tables, a gather is open), HVMEM_E_PHASE (done already).
  */
 HVMEM_API hvmem_status hvmem_stage2_teardown(struct hvmem_stage2 *s2, struct hvmem_cursor *cursor);
 

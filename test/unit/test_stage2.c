@@ -283,6 +283,37 @@ TEST(rights_change_page_by_page)
     }
 }
 
+TEST(what_goes_is_flushed_by_itself)
+{
+    begin(HVMEM_S2_ARM64);
+    CHECK_EQ(rig_map(&rig, 0, 512, 0x10000, 7, 0, NULL), HVMEM_OK);
+    CHECK_EQ(rig_map(&rig, 0x300, 2, 0x20000, 7, 0, NULL), HVMEM_OK);
+    CHECK_EQ(rig_map(&rig, GIB, GIB, GIB, 7, 0, NULL), HVMEM_OK);
+    CHECK(rig_access(&rig, 0, 0x300000, WALK_R) >= 0);
+    CHECK(rig_access(&rig, 0, 0x5000, WALK_R) >= 0);
+    CHECK(rig_access(&rig, 1, 0x6000, WALK_R) >= 0);
+    CHECK(rig_access(&rig, 1, (uint64_t)(GIB + 77) << 12, WALK_R) >= 0);
+    /* A page is one operation by address; so are a block and 1 GiB. */
+    CHECK_EQ(unmap(0x300, 1, NULL), HVMEM_OK);
+    CHECK_EQ(rig.flushes, 1);
+    CHECK_EQ(rig.ranges, 1);
+    CHECK_EQ(rig.last_range.start, 0x300000);
+    CHECK_EQ(rig.last_range.pages, 1);
+    CHECK_EQ(rig_holds(&rig, 0x300, 1), 0);
+    CHECK_EQ(unmap(0, 512, NULL), HVMEM_OK);
+    CHECK_EQ(rig_holds(&rig, 0, 512), 0);
+    CHECK_EQ(unmap(GIB, GIB, NULL), HVMEM_OK);
+    CHECK_EQ(rig_holds(&rig, GIB, GIB), 0);
+    CHECK_EQ(rig.flushes, 3);
+    CHECK_EQ(rig.ranges, 3);
+    CHECK_EQ(rig.whole, 0);
+    /* Nothing there, nothing flushed; nor for what is mapped anew. */
+    CHECK_EQ(unmap(0, 512, NULL), HVMEM_OK);
+    CHECK_EQ(rig_map(&rig, 0, 512, 0x30000, 7, 0, NULL), HVMEM_OK);
+    CHECK_EQ(rig.flushes, 3);
+    finish();
+}
+
 /* ---- break before make ---------------------------------------------------------------------- */
 
 static int broken_seen, live_seen;

@@ -288,6 +288,7 @@ TEST(B39_a_flush_that_fails_leaves_the_block_mapped)
     CHECK(hvmem_stage2_unmap(rig.s2, 700, 1, NULL, &done) != HVMEM_OK);
     rig.fail_flushes = 0;
     CHECK_EQ(done, 0);
+    CHECK_EQ(rig_walk(&rig, 700).kind, WALK_LEAF);
     CHECK_EQ(rig_walk(&rig, 700).shift, 21);
     CHECK_EQ(hvmem_stage2_unmap(rig.s2, 700, 1, NULL, &done), HVMEM_OK);
     CHECK_EQ(rig_holds(&rig, 700, 1), 0);
