@@ -10,9 +10,9 @@
  * mature.
  *
  * BOUND. A queue takes 8 MiB of single frames, or 16 blocks of order 9, on each CPU. Until it is full
- * an allocation rather splits clean memory than flushes, so that a flush pays for a whole rotation;
- * when it is full the oldest is flushed for, and no clean memory is broken up for a hot pair any
- * more.
+ * an allocation rather splits clean memory than flushes, so that a flush pays for a whole rotation, and
+ * takes no more of it than the queue has room for. When it is full the oldest is flushed for: a hot pair
+ * does not walk on through clean memory.
  *
  * All of it belongs to the section of its CPU (pcpu.h); `count` is read by anyone. The blocks are
  * CACHED and their records hold what they owe: nothing of a debt is kept here.

@@ -268,15 +268,17 @@ void hvmem__pcpu_set_open(struct hvmem__pcpu *pc, int open)
 /* ---- refill --------------------------------------------------------------------------------- */
 
 /* Fill an empty magazine from the nearest node with memory, with what `of` allows. Inside the section. */
-static hvmem_status refill(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvmem__mag *mag,
-                           hvmem_u32 order, enum hvmem__supply of)
+static hvmem_status refill(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 order,
+                           hvmem_u32 most, enum hvmem__supply of)
 {
     hvmem_u32 want = order ? REFILL1 : REFILL0, got = 0;
+    struct hvmem__mag *mag = hvmem__mag_of(pc, order);
     hvmem_status status;
     hvmem_u32 i;
 
     if (HVMEM_TEST_POINT("refill"))
         return HVMEM_E_NOMEM;
+    want = want < most ? want : most;
     if (hvmem__unlikely(!mag->capacity)) {
         if (hvmem__claim_short(heap))
             return HVMEM_E_CLAIM;
@@ -334,30 +336,31 @@ static hvmem_status pick(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_
     struct hvmem__mag *mag = hvmem__mag_of(pc, order);
     struct hvmem__ageing *queue = hvmem__ageing_of(pc, order);
     hvmem_status status = HVMEM_E_NOMEM;
+    hvmem_u32 aged, room = ~(hvmem_u32)0;
 
     if (!mag->count && !order)
         hvmem__pcpu_spill(heap, pc);
     if (from_magazine(mag, mfn))
         return HVMEM_OK;
-    if (hvmem__ageing_count(queue)) {
+    aged = hvmem__ageing_count(queue);
+    if (aged) {
         if (hvmem__ageing_ripe(heap, queue)) {
             *mfn = hvmem__ageing_take(pc, order);
             return HVMEM_OK;
         }
-        status = refill(heap, pc, mag, order, HVMEM__SUPPLY_SMALL);
-        if (status && hvmem__ageing_count(queue) == queue->slots && !noflush) {
-            *mfn = hvmem__ageing_take(pc, order);
-            return HVMEM_OK;
-        }
+        /* Not more than the rotation may still grow by. */
+        room = queue->slots - aged;
+        if (room)
+            status = refill(heap, pc, order, room, HVMEM__SUPPLY_SMALL);
     }
-    if (status)
-        status = refill(heap, pc, mag, order, HVMEM__SUPPLY_CLEAN);
-    if (status && hvmem__ageing_count(queue) && !noflush) {
+    if (status && (room || noflush))
+        status = refill(heap, pc, order, room ? room : ~(hvmem_u32)0, HVMEM__SUPPLY_CLEAN);
+    if (status && aged && !noflush) {
         *mfn = hvmem__ageing_take(pc, order);
         return HVMEM_OK;
     }
     if (status && !noflush)
-        status = refill(heap, pc, mag, order, HVMEM__SUPPLY_ANY);
+        status = refill(heap, pc, order, ~(hvmem_u32)0, HVMEM__SUPPLY_ANY);
     return from_magazine(mag, mfn) ? HVMEM_OK : status;
 }
 

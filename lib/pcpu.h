@@ -32,9 +32,9 @@
  * What is freed and owes something goes to the queues of ageing.h; frames of other nodes leave
  * through `out`, a batch that is given back to the arenas with one lock a section.
  *
- * ORDER OF REUSE: the magazine, what is mature in the queue, clean blocks of the same size or small
- * remainders from the arenas, the oldest of a full queue (one flush), a larger clean block split, the
- * oldest of the queue, and last what is not mature in the arenas.
+ * ORDER OF REUSE: the magazine; what is mature in the queue; while the queue is not full, as much clean
+ * memory as it still has room for, small remainders before larger blocks; the oldest of the queue (one
+ * flush for all in it); and last what is not mature in the arenas.
  */
 #ifndef HVMEM_LIB_PCPU_H
 #define HVMEM_LIB_PCPU_H

@@ -134,7 +134,7 @@ static hvmem_u64 pairs(struct hvmem_heap *heap, struct hvmem_domain *domain,
         FIGURE_REQUIRE(hvmem_sim_reached(&machine, mfn, 1) == 0);
         hvmem_sim_use_data(&machine, mfn, 1, SERIAL);
         hvmem_sim_map(&machine, space, page, mfn, 0);
-        hvmem_sim_speculate(&machine, 2);
+        hvmem_sim_speculate(&machine, 24);
         hvmem_sim_unmap(&machine, space, page);
         stale += hvmem_sim_reached(&machine, mfn, 1) != 0;
         hvmem_sim_use_none(&machine, mfn, 1);
@@ -161,7 +161,7 @@ FIGURE(reuse_flushes, "reuse.flushes_per_10k", "flushes",
     flushes = flushes_of(heap) - before;
     /* One for each rotation is owed: fewer would be as wrong as more. */
     FIGURE_REQUIRE(flushes == ROTATIONS);
-    FIGURE_REQUIRE(stale > ROTATIONS * ROTATION / 2);
+    FIGURE_REQUIRE(stale >= ROTATIONS); /* or there was nothing to flush */
     figure_comment("%llu pairs, %llu flushes, %llu frames freed while a CPU could reach them",
                    (unsigned long long)(ROTATIONS * ROTATION), (unsigned long long)flushes,
                    (unsigned long long)stale);

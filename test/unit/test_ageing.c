@@ -129,6 +129,30 @@ TEST(small_heaps_rotate_what_they_have)
     bed_end(&bed);
 }
 
+/* However few frames lie beside: a hot pair never walks on through clean memory. */
+TEST(a_hot_pair_stays_within_its_rotation)
+{
+    unsigned beside;
+
+    for (beside = 1; beside < 40; beside += 7) {
+        struct bed bed = bed_new(1, 1u << 14, TLB, 0);
+        hvmem_mfn mine[40];
+        uint64_t before;
+        unsigned i;
+
+        for (i = 0; i < beside; i++)
+            CHECK_EQ(take(&bed, 0, 1, 0, &mine[i]), HVMEM_OK);
+        pairs(&bed, 0, 2 * HVMEM__AGEING_SLOTS);
+        before = flushes(&bed);
+        pairs(&bed, 0, 3 * HVMEM__AGEING_SLOTS);
+        CHECK_EQ(flushes(&bed) - before, 3);
+        CHECK(expect_stats(bed.world, 0).free_blocks[10] >= 16 - 3);
+        for (i = 0; i < beside; i++)
+            CHECK_EQ(hvmem_free(bed.world->heap, mine[i], 0), HVMEM_OK);
+        bed_end(&bed);
+    }
+}
+
 /* The host's own frames do not age and are not in the way of those that do. */
 TEST(frames_of_the_host_stay_hot)
 {
