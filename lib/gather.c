@@ -105,8 +105,8 @@ static hvmem_u32 known_flags(const struct hvmem_gather *gather)
            (gather->mapping->flags & HVMEM_MAPPING_GLOBALS ? HVMEM_ENTRY_GLOBAL : 0);
 }
 
-hvmem_status hvmem_gather_entry(struct hvmem_gather *gather, hvmem_u64 addr, hvmem_u32 shift,
-                                hvmem_u32 level, hvmem_u32 flags)
+hvmem_status hvmem__gather_run(struct hvmem_gather *gather, hvmem_u64 addr, hvmem_u64 entries,
+                               hvmem_u32 shift, hvmem_u32 level, hvmem_u32 flags)
 {
     hvmem_status status = check_open(gather);
     struct hvmem_gather_range piece;
@@ -120,7 +120,7 @@ hvmem_status hvmem_gather_entry(struct hvmem_gather *gather, hvmem_u64 addr, hvm
     if (addr & (((hvmem_u64)1 << shift) - 1))
         return refuse_wide(gather, HVMEM_E_ALIGN, addr);
     piece.start = addr;
-    piece.last = addr + (((hvmem_u64)1 << shift) - 1);
+    piece.last = addr + ((entries << shift) - 1);
     piece.stride = (hvmem_u8)shift;
     piece.level = (hvmem_u8)level;
     piece.flags = HVMEM_RANGE_LEAF;
@@ -133,6 +133,12 @@ hvmem_status hvmem_gather_entry(struct hvmem_gather *gather, hvmem_u64 addr, hvm
     }
     hvmem__gather_add(gather, &piece);
     return HVMEM_OK;
+}
+
+hvmem_status hvmem_gather_entry(struct hvmem_gather *gather, hvmem_u64 addr, hvmem_u32 shift,
+                                hvmem_u32 level, hvmem_u32 flags)
+{
+    return hvmem__gather_run(gather, addr, 1, shift, level, flags);
 }
 
 /* Whether a change from one to the other must be flushed: by what was there before. */

@@ -28,6 +28,10 @@ void hvmem__gather_add(struct hvmem_gather *gather, const struct hvmem_gather_ra
 void hvmem__gather_add_walks(struct hvmem_gather *gather, hvmem_u64 start, hvmem_u64 last,
                              const struct hvmem_gather_range *page);
 
+/* hvmem_gather_entry() of `entries` >= 1 neighbours of one size, level and kind, from addr on. */
+hvmem_status hvmem__gather_run(struct hvmem_gather *gather, hvmem_u64 addr, hvmem_u64 entries,
+                               hvmem_u32 shift, hvmem_u32 level, hvmem_u32 flags);
+
 /* The ranges as a back-end takes them, in units of pages. */
 void hvmem__gather_export(const struct hvmem_gather *gather, hvmem_u32 page_shift,
                           struct hvmem_tlb_range *out);

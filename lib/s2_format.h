@@ -109,15 +109,20 @@ HVMEM_INLINE hvmem_u64 hvmem__s2_invalid(const struct hvmem__s2_format *f, hvmem
     return entry & ~f->valid;
 }
 
-/* Valid for hardware, with the rights that it had; broken and unclean marks go. */
-HVMEM_INLINE hvmem_u64 hvmem__s2_validate(const struct hvmem__s2_format *f, hvmem_u64 entry,
-                                          hvmem_u32 level)
+/* A leaf valid for hardware, with the rights that it had; broken and unclean marks go. */
+HVMEM_INLINE hvmem_u64 hvmem__s2_validate_leaf(const struct hvmem__s2_format *f, hvmem_u64 entry)
 {
-    if (hvmem__s2_is_table(f, entry, level))
-        return entry | f->valid;
     entry &= ~(f->broken | f->unclean | f->touched | f->aged);
     /* EPT: the valid bits are the rights, of which it keeps a copy. */
     return entry | (f->format == HVMEM_S2_EPT ? hvmem__s2_rights(f, entry) : f->valid);
+}
+
+/* The same of a table or leaf. */
+HVMEM_INLINE hvmem_u64 hvmem__s2_validate(const struct hvmem__s2_format *f, hvmem_u64 entry,
+                                          hvmem_u32 level)
+{
+    return hvmem__s2_is_table(f, entry, level) ? entry | f->valid
+                                               : hvmem__s2_validate_leaf(f, entry);
 }
 
 #endif

@@ -198,9 +198,9 @@ int hvmem__s2_forget_touch(struct hvmem_stage2 *s2, hvmem_gfn gfn);
 /* One turn of a wait for such a leaf; HVMEM_E_BUSY after HVMEM__S2_WAITS. No lock held. */
 hvmem_status hvmem__s2_wait(struct hvmem_stage2 *s2, hvmem_u32 *waited);
 
-/* Tell the gather of an entry; flags follow from the entry's rights. */
+/* Tell the gather of neighbours that differ in nothing but their address, from the leaf at gfn on. */
 void hvmem__s2_tell(struct hvmem_stage2 *s2, struct hvmem_gather *gather, hvmem_gfn gfn,
-                    hvmem_u32 level, hvmem_u64 entry);
+                    hvmem_u64 entries, hvmem_u32 level, hvmem_u64 entry);
 /* Whether a range of a guest's numbers is one; HVMEM_E_RANGE. */
 hvmem_status hvmem__s2_check_range(const struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 frames);
 /* As hvmem__refuse(); codes that are no mistake of the caller are not counted. */

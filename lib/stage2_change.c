@@ -32,9 +32,36 @@ static void unmap_leaf(struct hvmem_stage2 *s2, struct hvmem__s2_work *work, str
     hvmem__store_release(slot, (hvmem_u64)0);
     /* Decided on the old entry: a new one may be there any time. */
     if (hvmem__s2_cached(s2, leaf, run->path.walkable))
-        hvmem__s2_tell(s2, work->gather, work->at, level, leaf);
+        hvmem__s2_tell(s2, work->gather, work->at, 1, level, leaf);
     s2->leaves[hvmem__s2_size(level)]--;
     run->removed++;
+}
+
+/*
+ * Unmap the leaf at `slot`, which holds work->at, and those behind it that differ in nothing but their
+ * address, without a decision for each. Returns how many.
+ */
+static hvmem_u32 unmap_leaves(struct hvmem_stage2 *s2, struct hvmem__s2_work *work, struct run *run,
+                              hvmem_u64 *slot)
+{
+    hvmem_u32 level = run->path.level, order = hvmem__s2_order(level), n;
+    hvmem_u32 limit = 512 - hvmem__s2_index(work->at, level);
+    hvmem_u64 attributes = ~s2->f.address, like = *slot & attributes;
+    hvmem_u64 whole = (work->end - work->at) >> order;
+
+    if (((work->at >> order) << order) != work->at || !whole || (like & s2->f.unclean)) {
+        unmap_leaf(s2, work, run, slot, *slot);
+        return 1;
+    }
+    limit = limit < run->budget ? limit : run->budget;
+    limit = limit < whole ? limit : (hvmem_u32)whole;
+    for (n = 0; n < limit && (slot[n] & attributes) == like; n++)
+        hvmem__store_release(&slot[n], (hvmem_u64)0);
+    if (hvmem__s2_cached(s2, like, run->path.walkable))
+        hvmem__s2_tell(s2, work->gather, work->at, n, level, like);
+    s2->leaves[hvmem__s2_size(level)] -= n;
+    run->removed += n;
+    return n;
 }
 
 static void protect_leaf(struct hvmem_stage2 *s2, struct hvmem__s2_work *work, struct run *run,
@@ -56,7 +83,7 @@ static void protect_leaf(struct hvmem_stage2 *s2, struct hvmem__s2_work *work, s
      */
     if (((old & ~work->rights) || s2->f.format == HVMEM_S2_ARM64) &&
         hvmem__s2_cached(s2, leaf, run->path.walkable))
-        hvmem__s2_tell(s2, work->gather, work->at, level, leaf);
+        hvmem__s2_tell(s2, work->gather, work->at, 1, level, leaf);
 }
 
 static void age_leaf(struct hvmem_stage2 *s2, struct hvmem__s2_work *work, struct run *run,
@@ -70,7 +97,7 @@ static void age_leaf(struct hvmem_stage2 *s2, struct hvmem__s2_work *work, struc
     if (work->kind != HVMEM__S2_AGE_CLEAR)
         return;
     hvmem__store_release(slot, (hvmem__s2_invalid(&s2->f, leaf) & ~s2->f.touched) | s2->f.aged);
-    hvmem__s2_tell(s2, work->gather, work->at, level, leaf);
+    hvmem__s2_tell(s2, work->gather, work->at, 1, level, leaf);
 }
 
 /* Whether the change needs the leaf in parts. */
@@ -91,6 +118,7 @@ static hvmem_status do_run(struct hvmem_stage2 *s2, struct hvmem__s2_work *work,
     hvmem_u64 *slot = run->path.slot[level];
 
     for (;;) {
+        hvmem_u32 done = 1; /* entries */
         hvmem_u64 entry = *slot;
 
         if (hvmem__s2_present(&s2->f, entry)) {
@@ -104,15 +132,17 @@ static hvmem_status do_run(struct hvmem_stage2 *s2, struct hvmem__s2_work *work,
                 !hvmem__s2_forget_touch(s2, work->at))
                 return HVMEM__S2_NEED_WAIT;
             if (work->kind == HVMEM__S2_UNMAP)
-                unmap_leaf(s2, work, run, slot, entry);
+                done = unmap_leaves(s2, work, run, slot);
             else if (work->kind == HVMEM__S2_PROTECT)
                 protect_leaf(s2, work, run, slot, entry);
             else
                 age_leaf(s2, work, run, slot, entry);
         }
+        work->at += (hvmem_u64)(done - 1) << hvmem__s2_order(level);
         work->at += part(work, level);
-        slot++;
-        if (!--run->budget || work->at >= work->end || !hvmem__s2_index(work->at, level))
+        slot += done;
+        run->budget -= done;
+        if (!run->budget || work->at >= work->end || !hvmem__s2_index(work->at, level))
             return HVMEM_OK;
     }
 }

@@ -23,19 +23,16 @@ static void push_down(const struct hvmem_stage2 *s2, hvmem_u64 *table)
     }
 }
 
-static hvmem_u32 leaf_outcome(struct hvmem_stage2 *s2, hvmem_u64 *slot, hvmem_u32 level,
-                              hvmem_u32 access)
+static hvmem_u32 leaf_outcome(struct hvmem_stage2 *s2, hvmem_u64 *slot, hvmem_u32 access)
 {
     hvmem_u64 leaf = *slot;
 
     if (access & ~hvmem__s2_rights(&s2->f, leaf))
         return HVMEM_FAULT_RIGHTS;
-    if (leaf & s2->f.broken)
-        return HVMEM_FAULT_AGAIN;
-    if (leaf & s2->f.unclean)
-        return FIRST_TOUCH;
+    if (leaf & (s2->f.broken | s2->f.unclean))
+        return leaf & s2->f.broken ? HVMEM_FAULT_AGAIN : FIRST_TOUCH;
     if (!hvmem__s2_valid(&s2->f, leaf)) {
-        hvmem__store_release(slot, hvmem__s2_validate(&s2->f, leaf, level));
+        hvmem__store_release(slot, hvmem__s2_validate_leaf(&s2->f, leaf));
         s2->repairs++;
     }
     return HVMEM_FAULT_ENTER;
@@ -44,37 +41,40 @@ static hvmem_u32 leaf_outcome(struct hvmem_stage2 *s2, hvmem_u64 *slot, hvmem_u3
 /* Under the lock. Bounded: one table is pushed down. */
 static hvmem_u32 fault_step(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 access)
 {
+    /* Copied: a store to a table could change what s2 points at, for all the compiler knows. */
+    const hvmem_u64 present = s2->f.present, valid = s2->f.valid, address = s2->f.address;
+    const hvmem_u64 kind = s2->f.kind, kind_table = s2->f.kind_table;
     hvmem_u64 *slot = hvmem__s2_table(s2, (hvmem_maddr)s2->root << 12);
-    hvmem_u32 level = s2->start_level;
+    hvmem_u32 order = hvmem__s2_order(s2->start_level);
     int pushed = 0;
 
     s2->faults++;
-    slot += gfn >> hvmem__s2_order(level);
+    slot += gfn >> order;
     for (;;) {
         hvmem_u64 entry = *slot, *table;
 
-        if (!hvmem__s2_present(&s2->f, entry))
+        if (!(entry & present))
             return HVMEM_FAULT_UNMAPPED;
-        if (!hvmem__s2_is_table(&s2->f, entry, level))
-            return leaf_outcome(s2, slot, level, access);
-        table = hvmem__s2_table(s2, hvmem__s2_address(&s2->f, entry));
-        if (!hvmem__s2_valid(&s2->f, entry)) {
+        if (!order || (entry & kind) != kind_table)
+            return leaf_outcome(s2, slot, access);
+        table = hvmem__s2_table(s2, entry & address);
+        if (!(entry & valid)) {
             if (pushed)
                 return HVMEM_FAULT_ENTER; /* and fault at the next level */
             push_down(s2, table);
             /* Released: hardware sees the entries below invalid before it gets there. */
-            hvmem__store_release(slot, entry | s2->f.valid);
+            hvmem__store_release(slot, entry | valid);
             s2->pushed++;
             pushed = 1;
         }
-        level++;
-        slot = table + hvmem__s2_index(gfn, level);
+        order -= 9;
+        slot = table + ((hvmem_u32)(gfn >> order) & 511u);
     }
 }
 
 /* A frame on demand. */
-static hvmem_status populate(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 access,
-                             hvmem_u32 *outcome)
+static HVMEM_NOINLINE hvmem_status populate(struct hvmem_stage2 *s2, hvmem_gfn gfn,
+                                            hvmem_u32 access, hvmem_u32 *outcome)
 {
     struct hvmem_stage2_leaf leaf;
     hvmem_status status;
@@ -115,6 +115,7 @@ hvmem_status hvmem_stage2_fault(struct hvmem_stage2 *s2, hvmem_u64 gpa, hvmem_u3
                                 hvmem_u32 *outcome)
 {
     hvmem_status status = HVMEM_OK;
+    hvmem_u32 found = HVMEM_FAULT_UNMAPPED;
     hvmem_u64 state;
 
     if (!s2 || !outcome)
@@ -131,11 +132,13 @@ hvmem_status hvmem_stage2_fault(struct hvmem_stage2 *s2, hvmem_u64 gpa, hvmem_u3
     if (s2->state != HVMEM__S2_LIVE)
         status = HVMEM_E_PHASE;
     else
-        *outcome = fault_step(s2, gpa >> 12, access);
+        found = fault_step(s2, gpa >> 12, access);
     hvmem__s2_unlock(s2, state);
-    if (!status && *outcome == FIRST_TOUCH)
+    if (!status && found == FIRST_TOUCH)
         status = hvmem__s2_first_touch(s2, gpa >> 12, outcome);
-    else if (!status && *outcome == HVMEM_FAULT_UNMAPPED && s2->populate.give)
+    else if (!status && found == HVMEM_FAULT_UNMAPPED && s2->populate.give)
         status = populate(s2, gpa >> 12, access, outcome);
+    else
+        *outcome = found;
     return status ? hvmem__s2_refuse(s2, status, gpa) : HVMEM_OK;
 }

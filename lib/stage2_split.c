@@ -79,12 +79,12 @@ static hvmem_status start_split(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u3
     /* Unclean entries were never valid. */
     if ((path.entry & s2->f.unclean) || !s2->must_break) {
         if (hvmem__s2_cached(s2, path.entry, path.walkable) && gather)
-            hvmem__s2_tell(s2, gather, gfn, level, path.entry);
+            hvmem__s2_tell(s2, gather, gfn, 1, level, path.entry);
         hvmem__s2_make_parts(s2, &path, path.entry);
         return HVMEM_OK;
     }
     if (hvmem__s2_cached(s2, path.entry, path.walkable))
-        hvmem__s2_tell(s2, flush, gfn, level, path.entry);
+        hvmem__s2_tell(s2, flush, gfn, 1, level, path.entry);
     if (!(path.entry & s2->f.broken)) {
         ++*break_count(s2, gfn, level);
         hvmem__s2_put(s2, &path, broken_of(s2, path.entry));
@@ -209,7 +209,7 @@ static int start_merge(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 level,
     hvmem__s2_put(s2, &path, s2->must_break ? broken_of(s2, leaf) : leaf);
     for (i = 0; i < 512; i++)
         if (hvmem__s2_cached(s2, table[i], path.walkable))
-            hvmem__s2_tell(s2, gather, gfn + ((hvmem_u64)i << hvmem__s2_order(level + 1)),
+            hvmem__s2_tell(s2, gather, gfn + ((hvmem_u64)i << hvmem__s2_order(level + 1)), 1,
                            level + 1, table[i]);
     (void)hvmem_gather_table(gather, hvmem__s2_address(&s2->f, old) >> 12, gfn << 12, level + 1,
                              HVMEM_TABLE_TOLD);

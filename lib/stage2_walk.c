@@ -2,6 +2,7 @@
 /* stage2_walk.c: walking, writing entries, counts of tables, and where table pages come from. */
 #include "stage2.h"
 
+#include "gather.h"
 #include "testpoint.h"
 
 /* ---- entries -------------------------------------------------------------------------------- */
@@ -73,13 +74,14 @@ void hvmem__s2_prune(struct hvmem_stage2 *s2, struct hvmem__s2_path *path, hvmem
 }
 
 void hvmem__s2_tell(struct hvmem_stage2 *s2, struct hvmem_gather *gather, hvmem_gfn gfn,
-                    hvmem_u32 level, hvmem_u64 entry)
+                    hvmem_u64 entries, hvmem_u32 level, hvmem_u64 entry)
 {
     hvmem_u32 order = hvmem__s2_order(level);
     hvmem_u32 flags = hvmem__s2_rights(&s2->f, entry) & HVMEM_S2_X ? HVMEM_ENTRY_EXEC : 0;
 
     /* An argument that the gather refused makes it flush everything: nothing is missed. */
-    (void)hvmem_gather_entry(gather, (gfn >> order) << order << 12, order + 12, level, flags);
+    (void)hvmem__gather_run(gather, (gfn >> order) << order << 12, entries, order + 12, level,
+                            flags);
 }
 
 int hvmem__s2_forget_touch(struct hvmem_stage2 *s2, hvmem_gfn gfn)

@@ -48,7 +48,7 @@ static void note_run(struct hvmem_stage2 *s2, struct hvmem__s2_path *path,
              (leaf & (s2->f.aged | (leaf & s2->f.broken ? s2->f.touched : 0))))) {
             hvmem__store_release(slot,
                                  hvmem__s2_invalid(&s2->f, leaf) & ~(s2->f.aged | s2->f.touched));
-            hvmem__s2_tell(s2, gather, gfn, level, leaf);
+            hvmem__s2_tell(s2, gather, gfn, 1, level, leaf);
             w->noted[i / 64] |= (hvmem_u64)1 << (i % 64);
             progress->noted += (hvmem_u64)1 << order;
         }
