@@ -22,8 +22,9 @@
  * rely on a range being gone uses a gather even if it finds nothing to change.
  *
  * Locks: begin, entry, table, free may be called under the caller's page-table lock (table and free
- * flush early in two rare cases named there); finish and cancel under no lock that an asked CPU may
- * wait for. One gather belongs to one thread of control; different ones on a mapping run side by
+ * flush early in two rare cases named there, and like hvmem_free() they may ask a CPU for a barrier:
+ * where the host has barrier_cpu do not wait for that lock with interrupts off); finish and cancel
+ * under no lock that an asked CPU may wait for. One gather belongs to one thread of control; different ones on a mapping run side by
  * side. None may be left open: hvmem_gather_cancel() settles as finish does.
  */
 #ifndef HVMEM_GATHER_H
