@@ -310,7 +310,7 @@ static void leave(const struct ask *ask, const struct got *got)
 hvmem_status hvmem__alloc(struct hvmem_heap *heap, const struct hvmem_request *request, int holds,
                           hvmem_mfn *mfn)
 {
-    hvmem_status status = hvmem__request_check(heap, request);
+    hvmem_status status = holds ? HVMEM_OK : hvmem__request_check(heap, request);
     struct got got;
     struct ask ask;
 

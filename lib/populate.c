@@ -47,6 +47,8 @@ struct run {
     const struct hvmem_populate *request;
     struct hvmem__populate *p;
     struct hvmem__budget budget;
+    struct hvmem__bank *bank; /* that a block was found in last: NULL, or one that may be gone */
+    struct hvmem_request one; /* for a block of the slice; its order is filled in */
 };
 
 /* ---- giving up ------------------------------------------------------------------------------ */
@@ -89,24 +91,14 @@ static hvmem_status take(struct run *run, struct hvmem_extent *extent)
 {
     hvmem_status status = check_extent(run, extent);
     struct hvmem__populate *p = run->p;
-    struct hvmem_request request;
     hvmem_mfn mfn;
 
     if (status)
         return status;
-    memset(&request, 0, sizeof request);
-    request.size = sizeof request;
-    request.flags = HVMEM_REQ_DEFER_ALL;
-    if (p->flags & HVMEM_POPULATE_NO_CLAIM)
-        request.flags |= HVMEM_REQ_NO_CLAIM;
-    if (p->flags & HVMEM_POPULATE_EXACT_NODE)
-        request.flags |= HVMEM_REQ_EXACT_NODE;
-    request.order = extent->order;
-    request.node = p->node;
-    request.domain = run->domain;
+    run->one.order = extent->order;
     if (HVMEM_TEST_POINT("populate_take"))
         return HVMEM_E_NOMEM;
-    status = hvmem__alloc(run->heap, &request, 1, &mfn);
+    status = hvmem__alloc(run->heap, &run->one, 1, &mfn);
     if (status)
         return status;
     extent->flags &= ~HVMEM_EXTENT_DONE;
@@ -117,10 +109,29 @@ static hvmem_status take(struct run *run, struct hvmem_extent *extent)
     return HVMEM_OK;
 }
 
+/* The request for a block: all of a slice but its order. Checked here, once. */
+static hvmem_status fill_request(struct run *run)
+{
+    struct hvmem_request *one = &run->one;
+
+    memset(one, 0, sizeof *one);
+    one->size = sizeof *one;
+    one->flags = HVMEM_REQ_DEFER_ALL;
+    if (run->p->flags & HVMEM_POPULATE_NO_CLAIM)
+        one->flags |= HVMEM_REQ_NO_CLAIM;
+    if (run->p->flags & HVMEM_POPULATE_EXACT_NODE)
+        one->flags |= HVMEM_REQ_EXACT_NODE;
+    one->node = run->p->node;
+    one->domain = run->domain;
+    return hvmem__request_check(run->heap, one);
+}
+
 static hvmem_status take_slice(struct run *run)
 {
     struct hvmem__populate *p = run->p;
 
+    if (!p->stop && p->first + p->taken < p->count)
+        p->stop = fill_request(run);
     while (p->taken < HVMEM_POPULATE_SLICE && p->first + p->taken < p->count && !p->stop) {
         p->stop = take(run, &run->request->extents[p->first + p->taken]);
         hvmem__budget_use(&run->budget, (hvmem_u64)1 << run->heap->page_shift);
@@ -134,12 +145,16 @@ static hvmem_status take_slice(struct run *run)
 /* ---- paying --------------------------------------------------------------------------------- */
 
 /* A slot's block as its record is now. */
-static struct hvmem__found block_of(const struct run *run, hvmem_u64 slot)
+static struct hvmem__found block_of(struct run *run, hvmem_u64 slot)
 {
+    struct hvmem__bank *b = run->bank;
     struct hvmem__found found;
 
+    /* The bank of a block that is held cannot be removed, so that no other can come to hold it. */
     found.mfn = slot_mfn(slot);
-    found.bank = hvmem__bank_of(run->heap, found.mfn);
+    if (!b || found.mfn - hvmem__load(&b->base) >= hvmem__load(&b->frames))
+        run->bank = hvmem__bank_of(run->heap, found.mfn);
+    found.bank = run->bank;
     found.record = hvmem__load_acquire(hvmem__record_at(found.bank, found.mfn));
     return found;
 }
@@ -253,7 +268,7 @@ static hvmem_status map_one(struct run *run, struct hvmem_extent *extent, hvmem_
         status = book(run, extent->gfn, slot);
     if (status)
         return status;
-    if (hvmem__rec_untouched(block_of(run, slot).record))
+    if (touch && hvmem__rec_untouched(block_of(run, slot).record))
         status = domain->ops.map_untouched(domain->ctx, extent->gfn, slot_mfn(slot), extent->order);
     else
         status = domain->ops.map(domain->ctx, extent->gfn, slot_mfn(slot), extent->order);
@@ -375,6 +390,7 @@ hvmem_status hvmem_domain_populate(struct hvmem_domain *domain,
     run.domain = domain;
     run.request = request;
     run.p = &domain->populate;
+    run.bank = HVMEM_NULL;
     status = request && cursor ? check(domain, request) : HVMEM_E_ARG;
     if (!status)
         status = begin(&run, cursor);

@@ -12,8 +12,8 @@
 hvmem_status hvmem__request_check(const struct hvmem_heap *heap, const struct hvmem_request *req);
 
 /*
- * hvmem_alloc() without report. holds: the caller will pay what the request defers before anybody
- * sees the frames, so that deferring is allowed in any state of the domain.
+ * hvmem_alloc() without report. holds: the caller has checked the request, and will pay what it defers
+ * before anybody sees the frames, so that deferring is allowed in any state of the domain.
  */
 hvmem_status hvmem__alloc(struct hvmem_heap *heap, const struct hvmem_request *request, int holds,
                           hvmem_mfn *mfn);
