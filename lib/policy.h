@@ -13,7 +13,10 @@ HVMEM_INLINE hvmem_status hvmem__policy_choose(const struct hvmem_policy *policy
                                                const struct hvmem_tlb_flush *flush,
                                                struct hvmem_policy_choice *choice)
 {
-    return (policy->choose ? policy->choose : hvmem_policy_choose)(policy, caps, flush, choice);
+    /* Not as one conditional call: that would take the address of a function which is not marked so. */
+    if (policy->choose)
+        return policy->choose(policy, caps, flush, choice);
+    return hvmem_policy_choose(policy, caps, flush, choice);
 }
 
 #endif
