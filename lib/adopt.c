@@ -65,7 +65,7 @@ hvmem_status hvmem_quiesce(struct hvmem_heap *heap)
 
     if (!heap)
         return HVMEM_E_ARG;
-    status = hvmem__pcpu_drain_all(heap);
+    status = hvmem__domains_pending(heap) ? HVMEM_E_BUSY : hvmem__pcpu_drain_all(heap);
     if (!status) {
         int clean = mark_all(heap, 1);
 
@@ -213,6 +213,9 @@ static hvmem_status count_block(struct hvmem_heap *heap, struct hvmem__bank *b,
     if (domain) {
         domain->pages += frames;
         adopt_debts(heap, domain, hvmem__load(hvmem__record_at(b, block->mfn)), block->mfn);
+        /* What it owed as a whole died with its handle. */
+        hvmem__domain_owe(domain, HVMEM_OWES_ICACHE | HVMEM_OWES_DCACHE);
+        hvmem__domain_dirty(domain, 0, (hvmem_u64)1 << HVMEM__GFN_BITS);
     }
     switch (block->state) {
     case HVMEM_BLOCK_FREE:

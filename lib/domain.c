@@ -120,8 +120,8 @@ void hvmem__domain_hold(struct hvmem_domain *domain, hvmem_mfn mfn, hvmem_u64 co
         return;
     hvmem__count(domain->heap, &domain->deferred, tally->frames);
     hvmem__count(domain->heap, &domain->flush, tally->flush);
-    if (hvmem__load(&domain->state) != HVMEM_DOMAIN_BUILDING)
-        return; /* paid by the call that holds it */
+    if (hvmem__load(&domain->state) == HVMEM_DOMAIN_RUNNING)
+        return; /* paid by the call that holds it; a start may be waiting for that call until then */
     state = lock_domain(domain);
     if (tally->newest > domain->newest)
         domain->newest = tally->newest;
@@ -170,6 +170,21 @@ void hvmem__domain_owe(struct hvmem_domain *domain, hvmem_u32 owed)
         domain->owes |= owed;
 }
 
+int hvmem__domains_pending(struct hvmem_heap *heap)
+{
+    hvmem_u64 state = hvmem__lock_admin(heap);
+    hvmem_u32 id;
+    int pending = 0;
+
+    for (id = 1; id <= heap->max_domains && !pending; id++) {
+        const struct hvmem_domain *domain = heap->domain[id];
+
+        pending = domain && (hvmem__load(&domain->owes) || hvmem__load(&domain->open));
+    }
+    hvmem__unlock_admin(heap, state);
+    return pending;
+}
+
 void hvmem__domain_dirty(struct hvmem_domain *domain, hvmem_gfn gfn, hvmem_u64 n)
 {
     hvmem_u64 state = lock_domain(domain);
@@ -209,7 +224,7 @@ hvmem_status hvmem__domain_open(struct hvmem_domain *domain, hvmem_u32 kind,
         domain->running = 1;
     if (!status && *fresh) {
         if (domain->open == HVMEM__OPEN_NONE)
-            domain->open = kind;
+            hvmem__store(&domain->open, kind);
         if (domain->heap->host.smp)
             domain->serial = __atomic_add_fetch(&domain->heap->operations, 1, __ATOMIC_RELAXED);
         else
@@ -240,7 +255,7 @@ void hvmem__domain_close(struct hvmem_domain *domain, struct hvmem_cursor *curso
 
     memset(cursor, 0, sizeof *cursor);
     if (over) {
-        domain->open = HVMEM__OPEN_NONE;
+        hvmem__store(&domain->open, HVMEM__OPEN_NONE);
     } else {
         cursor->words[0] = CURSOR_DOMAIN + domain->open;
         cursor->words[1] = domain->id;

@@ -140,6 +140,8 @@ void hvmem__domain_split(struct hvmem_domain *domain, hvmem__record from, hvmem_
 
 /* The domain owes these as a whole. */
 void hvmem__domain_owe(struct hvmem_domain *domain, hvmem_u32 owed);
+/* Whether any domain owes something as a whole, or has an operation open: not in the tables. */
+int hvmem__domains_pending(struct hvmem_heap *heap);
 /* Guest frames [gfn, gfn + n) are to be cleaned at start. */
 void hvmem__domain_dirty(struct hvmem_domain *domain, hvmem_gfn gfn, hvmem_u64 n);
 

@@ -89,21 +89,22 @@ static hvmem_status check_extent(const struct run *run, const struct hvmem_exten
 /* The next extent's block, every debt left on it. */
 static hvmem_status take(struct run *run, struct hvmem_extent *extent)
 {
-    hvmem_status status = check_extent(run, extent);
+    struct hvmem_extent wanted = *extent; /* one look: others may write to it */
+    hvmem_status status = check_extent(run, &wanted);
     struct hvmem__populate *p = run->p;
     hvmem_mfn mfn;
 
     if (status)
         return status;
-    run->one.order = extent->order;
+    run->one.order = wanted.order;
     if (HVMEM_TEST_POINT("populate_take"))
         return HVMEM_E_NOMEM;
     status = hvmem__alloc(run->heap, &run->one, 1, &mfn);
     if (status)
         return status;
-    extent->flags &= ~HVMEM_EXTENT_DONE;
-    p->slot[p->taken] = mfn | (hvmem_u64)extent->order << SLOT_ORDER_SHIFT;
-    if (extent->flags & HVMEM_EXTENT_FIRST_TOUCH)
+    extent->flags = wanted.flags & ~HVMEM_EXTENT_DONE;
+    p->slot[p->taken] = mfn | (hvmem_u64)wanted.order << SLOT_ORDER_SHIFT;
+    if (wanted.flags & HVMEM_EXTENT_FIRST_TOUCH)
         p->slot[p->taken] |= SLOT_TOUCH;
     p->taken++;
     return HVMEM_OK;
@@ -145,10 +146,10 @@ static hvmem_status take_slice(struct run *run)
 /* ---- paying --------------------------------------------------------------------------------- */
 
 /* A slot's block as its record is now. */
-static struct hvmem__found block_of(struct run *run, hvmem_u64 slot)
+static struct hvmem__owned block_of(struct run *run, hvmem_u64 slot)
 {
     struct hvmem__bank *b = run->bank;
-    struct hvmem__found found;
+    struct hvmem__owned found;
 
     /* The bank of a block that is held cannot be removed, so that no other can come to hold it. */
     found.mfn = slot_mfn(slot);
@@ -203,7 +204,7 @@ static hvmem_status pay_slice(struct run *run)
 
     for (; p->paid < p->taken; p->paid++, p->inside = 0) {
         hvmem_u64 slot = p->slot[p->paid];
-        struct hvmem__found block = block_of(run, slot);
+        struct hvmem__owned block = block_of(run, slot);
         hvmem_u32 due = due_now(run, slot, block.record);
         hvmem_status status = HVMEM_OK;
 
@@ -229,7 +230,7 @@ static hvmem_status pay_slice(struct run *run)
  */
 static hvmem_status book(struct run *run, hvmem_gfn gfn, hvmem_u64 slot)
 {
-    struct hvmem__found block = block_of(run, slot);
+    struct hvmem__owned block = block_of(run, slot);
     hvmem_u32 owed = hvmem__rec_owed(block.record), moved = owed & left_to_start(run);
     hvmem_u32 contents = owed & (HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE), dirt;
     hvmem_status status;
@@ -257,25 +258,26 @@ static hvmem_status book(struct run *run, hvmem_gfn gfn, hvmem_u64 slot)
 static hvmem_status map_one(struct run *run, struct hvmem_extent *extent, hvmem_u64 slot)
 {
     hvmem_u32 touch = slot & SLOT_TOUCH ? HVMEM_EXTENT_FIRST_TOUCH : 0;
+    struct hvmem_extent wanted = *extent;
     struct hvmem_domain *domain = run->domain;
-    hvmem_status status = check_extent(run, extent);
+    hvmem_status status = check_extent(run, &wanted);
 
     /* The caller may have changed its array since the block was taken. */
     if (!status &&
-        (extent->order != slot_order(slot) || (extent->flags & HVMEM_EXTENT_FIRST_TOUCH) != touch))
+        (wanted.order != slot_order(slot) || (wanted.flags & HVMEM_EXTENT_FIRST_TOUCH) != touch))
         status = HVMEM_E_STALE;
     if (!status)
-        status = book(run, extent->gfn, slot);
+        status = book(run, wanted.gfn, slot);
     if (status)
         return status;
     if (touch && hvmem__rec_untouched(block_of(run, slot).record))
-        status = domain->ops.map_untouched(domain->ctx, extent->gfn, slot_mfn(slot), extent->order);
+        status = domain->ops.map_untouched(domain->ctx, wanted.gfn, slot_mfn(slot), wanted.order);
     else
-        status = domain->ops.map(domain->ctx, extent->gfn, slot_mfn(slot), extent->order);
+        status = domain->ops.map(domain->ctx, wanted.gfn, slot_mfn(slot), wanted.order);
     if (status)
         return status < 0 ? status : HVMEM_E_HOST;
     extent->mfn = slot_mfn(slot);
-    extent->flags |= HVMEM_EXTENT_DONE;
+    extent->flags = wanted.flags | HVMEM_EXTENT_DONE;
     return HVMEM_OK;
 }
 

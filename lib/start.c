@@ -69,7 +69,7 @@ static hvmem_status flush(struct hvmem_domain *domain)
 }
 
 /* One block with debts: everything but its instruction-cache work, which the domain takes over. */
-static hvmem_status pay_one(struct hvmem_domain *domain, const struct hvmem__found *found,
+static hvmem_status pay_one(struct hvmem_domain *domain, const struct hvmem__owned *found,
                             struct hvmem__budget *budget)
 {
     struct hvmem_heap *heap = domain->heap;
@@ -86,7 +86,7 @@ static hvmem_status pay_one(struct hvmem_domain *domain, const struct hvmem__fou
 static hvmem_status pay_blocks(struct hvmem_domain *domain, struct hvmem__budget *budget)
 {
     struct hvmem__progress *p = &domain->progress;
-    struct hvmem__found found;
+    struct hvmem__owned found;
     hvmem_status status = HVMEM_OK;
     hvmem_u64 end;
 
@@ -119,7 +119,8 @@ static hvmem_status clean_dirty(struct hvmem_domain *domain, struct hvmem__budge
     hvmem_status status = HVMEM_OK;
     hvmem_u64 end;
 
-    if (hvmem__void_debts(domain->heap) & HVMEM_OWES_DCACHE)
+    /* (Without a look-up nothing was ever left to this; an adopted domain is only taken for dirty.) */
+    if (!domain->ops.lookup || hvmem__void_debts(domain->heap) & HVMEM_OWES_DCACHE)
         return HVMEM_OK;
     while (!status && hvmem__ranges_next(&domain->dirty, &p->at, &end))
         status = hvmem__clean_guest(domain, &p->at, end, &p->inside, budget);

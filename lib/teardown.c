@@ -53,7 +53,7 @@ static hvmem_status unmap(struct hvmem_domain *domain)
 }
 
 /* Free one block. Blocks that a gather or the quarantine holds are left to them. */
-static void free_one(struct hvmem_domain *domain, const struct hvmem__found *found)
+static void free_one(struct hvmem_domain *domain, const struct hvmem__owned *found)
 {
     hvmem__record r = found->record;
     hvmem_u32 tries;
@@ -72,7 +72,7 @@ static hvmem_status free_blocks(struct hvmem_domain *domain)
 {
     struct hvmem__progress *p = &domain->progress;
     struct hvmem__budget budget = hvmem__budget_frames(domain->heap, 0);
-    struct hvmem__found found;
+    struct hvmem__owned found;
     hvmem_u32 steps;
 
     for (steps = 0; steps < CALL_STEPS; steps++) {
@@ -108,7 +108,7 @@ static void take_over(struct hvmem_domain *domain, hvmem_u32 flags)
 {
     if (domain->open == HVMEM__OPEN_POPULATE)
         hvmem__populate_abort(domain);
-    domain->open = HVMEM__OPEN_TEARDOWN;
+    hvmem__store(&domain->open, HVMEM__OPEN_TEARDOWN);
     memset(&domain->progress, 0, sizeof domain->progress);
     domain->progress.flags = flags;
 }

@@ -23,7 +23,7 @@ struct hvmem__bank *hvmem__bank_from(struct hvmem_heap *heap, hvmem_mfn mfn, hvm
 
 /* The same within one bank. Arena lock held. */
 static int next_in(const struct hvmem__bank *b, hvmem_u32 owner, hvmem_mfn *at, hvmem_mfn end,
-                   struct hvmem__found *found)
+                   struct hvmem__owned *found)
 {
     hvmem_u32 steps;
 
@@ -44,7 +44,7 @@ static int next_in(const struct hvmem__bank *b, hvmem_u32 owner, hvmem_mfn *at, 
 }
 
 int hvmem__next_owned(struct hvmem_heap *heap, hvmem_u32 owner, hvmem_mfn *at, hvmem_mfn end,
-                      struct hvmem__found *found)
+                      struct hvmem__owned *found)
 {
     struct hvmem__bank *b = *at < end ? hvmem__bank_from(heap, *at, at) : HVMEM_NULL;
     struct hvmem__arena *arena;

@@ -9,7 +9,7 @@
 struct hvmem__bank *hvmem__bank_from(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_mfn *start);
 
 /* A block found by a walk. */
-struct hvmem__found {
+struct hvmem__owned {
     struct hvmem__bank *bank;
     hvmem_mfn mfn;
     hvmem__record record;
@@ -21,6 +21,6 @@ struct hvmem__found {
  * go on from *at. One arena lock section.
  */
 int hvmem__next_owned(struct hvmem_heap *heap, hvmem_u32 owner, hvmem_mfn *at, hvmem_mfn end,
-                      struct hvmem__found *found);
+                      struct hvmem__owned *found);
 
 #endif
