@@ -57,7 +57,8 @@ HVMEM_BEGIN_DECLS
  * do not defer is settled before the call returns.
  * Errors: HVMEM_E_NOMEM, HVMEM_E_LIMIT, HVMEM_E_CLAIM, HVMEM_E_WOULD_FLUSH, HVMEM_E_ARG,
  * HVMEM_E_VERSION, HVMEM_E_ORDER, HVMEM_E_COUNT, HVMEM_E_ALIGN, HVMEM_E_RANGE, HVMEM_E_NODE,
- * HVMEM_E_DOMAIN (dying), HVMEM_E_PHASE (deferral outside BUILDING), HVMEM_E_UNSUPPORTED (a debt
+ * HVMEM_E_DOMAIN (dying), HVMEM_E_BUSY (the domain is starting: try again),
+ * HVMEM_E_PHASE (deferral outside BUILDING), HVMEM_E_UNSUPPORTED (a debt
  * that neither host nor back-end can pay), HVMEM_E_HOST (also: no memory but what may lie in the
  * cache of a CPU for which barrier_cpu failed).
  */

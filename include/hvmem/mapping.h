@@ -12,7 +12,9 @@
  * CPU that has it loaded lazily is asked only if table pages are freed. The set of CPUs is a
  * private snapshot on the caller's stack: calls may nest in interrupts. With HVMEM_IDENT_ENTRY
  * (SVM) asking means making the guest leave: its next entry flushes. Broadcast: one batch; where a
- * rollover changed the space's number meanwhile, a second one.
+ * rollover changed the space's number meanwhile, a second one. A space that never had a number is in no
+ * TLB: nothing is issued for it, so the host makes its first tables visible by a barrier of its own (arm64:
+ * DSB) before it loads them.
  */
 #ifndef HVMEM_MAPPING_H
 #define HVMEM_MAPPING_H
