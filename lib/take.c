@@ -192,6 +192,7 @@ int hvmem__take_plain(struct hvmem_heap *heap, hvmem_u32 order, hvmem_mfn *mfn)
     struct hvmem__bank *b = HVMEM_NULL;
     hvmem_node node;
     hvmem_u64 left, state;
+    hvmem_mfn found;
 
     HVMEM__ASSERT(&heap->host, cpu < heap->max_cpus);
     node = heap->cpu_node[cpu];
@@ -201,11 +202,12 @@ int hvmem__take_plain(struct hvmem_heap *heap, hvmem_u32 order, hvmem_mfn *mfn)
     arena = arena_at(heap, node, next_slot(left, cpu & (HVMEM__NODE_ARENAS - 1)));
     state = hvmem__lock_arena(heap, arena);
     if (hvmem__likely(!arena->counted))
-        b = hvmem__arena_take_plain(heap, arena, order, mfn);
+        b = hvmem__arena_take_plain(heap, arena, order, &found);
     if (hvmem__likely(b != HVMEM_NULL)) {
         hvmem__store(&b->table->clean, 0);
-        hvmem__arena_mark(b, *mfn, hvmem__rec_make(order, HVMEM_BLOCK_ALLOCATED, 0));
+        hvmem__arena_mark(b, found, hvmem__rec_make(order, HVMEM_BLOCK_ALLOCATED, 0));
         hvmem__pcpu_met(heap, b);
+        *mfn = found;
     }
     hvmem__unlock_arena(heap, arena, state);
     return b != HVMEM_NULL;
