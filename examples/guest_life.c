@@ -163,6 +163,7 @@ struct guest {
     struct hvmem_domain *domain;
     struct hvmem_space *space;
     struct hvmem_stage2 *tables;
+    void *memory[3]; /* of the three, lent to the library until they are gone */
 };
 
 static void make_guest(struct hypervisor *hv, struct guest *g)
@@ -174,9 +175,11 @@ static void make_guest(struct hypervisor *hv, struct guest *g)
     hvmem_size bytes;
 
     bytes = hvmem_domain_size(hv->heap);
-    must(hvmem_domain_create(hv->heap, memory(bytes), bytes, &domain, &g->domain), "domain");
+    g->memory[0] = memory(bytes);
+    must(hvmem_domain_create(hv->heap, g->memory[0], bytes, &domain, &g->domain), "domain");
     bytes = hvmem_space_size(hv->vmids);
-    must(hvmem_space_create(hv->vmids, memory(bytes), bytes, &space, &g->space), "space");
+    g->memory[1] = memory(bytes);
+    must(hvmem_space_create(hv->vmids, g->memory[1], bytes, &space, &g->space), "space");
     tables.input_bits = 40;
     tables.start_level = HVMEM_S2_LEVEL_AUTO;
     tables.output_bits = 48;
@@ -188,7 +191,8 @@ static void make_guest(struct hypervisor *hv, struct guest *g)
     tables.table_at = table_at;
     tables.ctx = &hv->machine;
     must(hvmem_stage2_size(&tables, &bytes), "stage 2 size");
-    must(hvmem_stage2_init(memory(bytes), bytes, &tables, &g->tables), "stage 2");
+    g->memory[2] = memory(bytes);
+    must(hvmem_stage2_init(g->memory[2], bytes, &tables, &g->tables), "stage 2");
     ops.size = sizeof ops;
     hvmem_stage2_ops(&ops);
     must(hvmem_domain_attach(g->domain, &ops, g->tables, g->space), "attach");
@@ -264,6 +268,8 @@ static void destroy(struct guest *g)
     } while (status == HVMEM_AGAIN && ++calls < 10000);
     must(status, "teardown");
     must(hvmem_domain_destroy(g->domain), "destroy");
+    for (calls = 0; calls < 3; calls++)
+        free(g->memory[calls]);
 }
 
 int main(void)
