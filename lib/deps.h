@@ -33,6 +33,9 @@ void *memcpy(void *to, const void *from, hvmem_size bytes);
 /* The compiler may not move memory accesses across it; the CPU may. */
 #define hvmem__compiler_barrier() __atomic_signal_fence(__ATOMIC_SEQ_CST)
 
+/* In a loop that moves the elements of an array: it stays a loop, for hosts need not have memmove. */
+#define hvmem__no_memmove() hvmem__compiler_barrier()
+
 HVMEM_INLINE hvmem_u64 hvmem__round_up(hvmem_u64 value, hvmem_u64 power_of_two)
 {
     return (value + (power_of_two - 1)) & ~(power_of_two - 1);

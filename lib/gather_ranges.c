@@ -52,16 +52,20 @@ static void take_out(struct hvmem_gather *gather, hvmem_u32 at)
     hvmem_u32 i;
 
     gather->ranges--;
-    for (i = at; i < gather->ranges; i++)
+    for (i = at; i < gather->ranges; i++) {
         gather->range[i] = gather->range[i + 1];
+        hvmem__no_memmove();
+    }
 }
 
 static void put_in(struct hvmem_gather *gather, const struct hvmem_gather_range *piece)
 {
     hvmem_u32 i = gather->ranges++;
 
-    for (; i && gather->range[i - 1].start > piece->start; i--)
+    for (; i && gather->range[i - 1].start > piece->start; i--) {
         gather->range[i] = gather->range[i - 1];
+        hvmem__no_memmove();
+    }
     gather->range[i] = *piece;
 }
 

@@ -5,8 +5,10 @@
 /* Take the entry at `index` out. */
 static void remove_at(struct hvmem__ranges *ranges, hvmem_u32 index)
 {
-    for (ranges->count--; index < ranges->count; index++)
+    for (ranges->count--; index < ranges->count; index++) {
         ranges->at[index] = ranges->at[index + 1];
+        hvmem__no_memmove();
+    }
 }
 
 /* Join each range with the next where they meet. */
@@ -31,8 +33,10 @@ void hvmem__ranges_add(struct hvmem__ranges *ranges, hvmem_u64 lo, hvmem_u64 hi)
 {
     hvmem_u32 i = ranges->count, best = 0;
 
-    for (; i > 0 && ranges->at[i - 1].lo > lo; i--)
+    for (; i > 0 && ranges->at[i - 1].lo > lo; i--) {
         ranges->at[i] = ranges->at[i - 1];
+        hvmem__no_memmove();
+    }
     ranges->at[i].lo = lo;
     ranges->at[i].hi = hi;
     ranges->count++;

@@ -41,6 +41,7 @@ struct shadow_domain {
     hvmem_u64 claim_any;
     hvmem_u64 claim_node[HVMEM_NODE_LIMIT];
     hvmem_u32 state;
+    bool may_owe; /* a start failed half-way: what it had taken over it owes as a whole */
 };
 
 struct shadow {
@@ -88,6 +89,8 @@ hvmem_status shadow_domain_new(struct shadow *shadow, hvmem_u32 id, hvmem_u64 li
 hvmem_status shadow_domain_start(struct shadow *shadow, hvmem_u32 id);
 hvmem_status shadow_domain_kill(struct shadow *shadow, hvmem_u32 id);
 hvmem_status shadow_domain_gone(struct shadow *shadow, hvmem_u32 id);
+/* Whether a domain may owe as a whole, which keeps the heap from being quiesced. */
+bool shadow_domains_may_owe(const struct shadow *shadow);
 hvmem_status shadow_domain_limit(struct shadow *shadow, hvmem_u32 id, hvmem_u64 limit);
 hvmem_status shadow_claim(struct shadow *shadow, hvmem_u32 id, hvmem_node node, hvmem_u64 frames);
 

@@ -214,6 +214,7 @@ hvmem_status shadow_domain_start(struct shadow *shadow, hvmem_u32 id)
               (world->flags & (WORLD_NO_BACKEND | WORLD_NO_MAP | WORLD_NO_SETTLE)) != 0);
     else
         judge(shadow, "domain_start", id, status, status == HVMEM_OK && owed == 0);
+    domain->may_owe = status != HVMEM_OK;
     if (status != HVMEM_OK)
         return status;
     domain->state = HVMEM_DOMAIN_RUNNING;
@@ -223,6 +224,16 @@ hvmem_status shadow_domain_start(struct shadow *shadow, hvmem_u32 id)
             shadow_learn(shadow, shadow->base + i, 1);
         }
     return status;
+}
+
+bool shadow_domains_may_owe(const struct shadow *shadow)
+{
+    hvmem_u32 id;
+
+    for (id = 1; id <= SHADOW_MAX_DOMAINS; id++)
+        if (shadow->domain[id].handle != NULL && shadow->domain[id].may_owe)
+            return true;
+    return false;
 }
 
 hvmem_status shadow_domain_kill(struct shadow *shadow, hvmem_u32 id)

@@ -84,10 +84,11 @@ static void *frame_map(void *host, hvmem_mfn mfn, hvmem_order order)
     return (void *)hvmem_sim_address(&((struct sim_rig *)host)->m.data, mfn);
 }
 
+/* Turns of waiting since somebody last came to a point. */
+static unsigned turns;
+
 static void relax(void *host)
 {
-    static unsigned turns;
-
     (void)host;
     if (++turns > STUCK) {
         fputs("sim_rig: a lock is held across a point where others run\n", stderr);
@@ -320,12 +321,14 @@ static void at_point(void *ctx, const char *where)
     struct sim_rig *rig = ctx;
 
     (void)where;
+    turns = 0;
     if (!(rig->flags & SIM_QUIET))
         between(rig);
 }
 
 static int at_test_point(const char *name, void *ctx)
 {
+    turns = 0;
     if (strncmp(name, "clock_", 6) == 0)
         between(ctx);
     return 0;
