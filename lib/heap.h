@@ -167,9 +167,4 @@ HVMEM_INLINE void hvmem__unlock_arena(struct hvmem_heap *heap, struct hvmem__are
     hvmem__unlock(&heap->host, &arena->lock, HVMEM__RANK_ARENA, state);
 }
 
-HVMEM_INLINE hvmem_u64 hvmem__mask_below(hvmem_u32 bits)
-{
-    return bits >= 64 ? ~(hvmem_u64)0 : ((hvmem_u64)1 << bits) - 1;
-}
-
 #endif

@@ -17,11 +17,6 @@
 /* Times a barrier is asked for before the cache is closed for good. */
 #define BARRIER_TRIES 3u
 
-hvmem_size hvmem__pcpu_tokens_bytes(void)
-{
-    return HVMEM__TOKENS * sizeof(hvmem_u32);
-}
-
 /* What `given` holds while there is no token: the bias of no block. */
 #define NEVER ((hvmem__record)0xfffeu << 48)
 HVMEM_STATIC_ASSERT(HVMEM__TOKENS <= HVMEM__BIAS_UNTOUCHED && HVMEM__BIAS_MIXED != 0xfffeu,

@@ -123,10 +123,6 @@ struct hvmem__section {
 #define HVMEM__GATED_NOBODY 3u /* from outside while only one CPU runs: nothing to undo */
 
 void hvmem__pcpu_init(struct hvmem_heap *heap);
-hvmem_size hvmem__pcpu_tokens_bytes(void);
-
-void hvmem__section_gate(struct hvmem_heap *heap, struct hvmem__section *s);
-void hvmem__section_leave_gated(struct hvmem_heap *heap, struct hvmem__section *s);
 
 /* The calling CPU's own cache; pinned. */
 HVMEM_INLINE struct hvmem__pcpu *hvmem__pcpu_own(struct hvmem_heap *heap, hvmem_u64 *pin)
