@@ -81,7 +81,9 @@ static hvmem__record unlinked(struct hvmem_heap *heap, hvmem__record r, hvmem_u3
 static void change(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
                    hvmem__record from, hvmem__record to)
 {
-    HVMEM__ASSERT(&heap->host, hvmem__frame_claim(&heap->host, hvmem__record_at(b, mfn), from, to));
+    int done = hvmem__frame_claim(&heap->host, hvmem__record_at(b, mfn), from, to);
+
+    HVMEM__ASSERT(&heap->host, done);
 }
 
 /* A block of nobody, its record already CACHED as `r`, to the free sets. No lock held. */

@@ -97,7 +97,8 @@ struct hvmem_stage2_config {
     const struct hvmem_policy *policy; /* NULL: default */
     /*
      * Where the library reaches table memory: at direct_map + machine address or, if table_at is
-     * not NULL, where that says. Valid as long as the table lives; called with a lock held.
+     * not NULL, where that says. Valid as long as the table lives; called with a lock held. Up to 16
+     * root tables lie side by side and must be reached side by side: only the first is asked for.
      */
     hvmem_uptr direct_map;
     void *(*table_at)(void *ctx, hvmem_maddr table);
