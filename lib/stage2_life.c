@@ -2,6 +2,8 @@
 /* stage2_life.c: birth, what to load into the CPU, counts, and teardown in slices. */
 #include <hvmem/space.h>
 
+#include "free.h"
+#include "space.h"
 #include "stage2.h"
 
 /* Tables freed, and entries looked at, by one call of teardown. */
@@ -291,6 +293,14 @@ static int unhook(struct hvmem_stage2 *s2, struct hvmem__s2_open *open, hvmem_mf
     return open->at >= end;
 }
 
+/* No lock held. Nothing walks the table any more, which the one flush has seen to: it owes none. */
+static void free_table(struct hvmem_stage2 *s2, hvmem_mfn mfn, hvmem_u32 order)
+{
+    const struct hvmem_domain *owner = s2->domain;
+
+    (void)hvmem__free_checked(s2->heap, mfn, order, &owner, HVMEM__GONE);
+}
+
 /* The last slice: the pool, the root and the mapping. No lock held. */
 static hvmem_status finish(struct hvmem_stage2 *s2)
 {
@@ -302,9 +312,9 @@ static hvmem_status finish(struct hvmem_stage2 *s2)
     while (s2->pool_count) {
         mfn = hvmem__s2_take(s2) >> 12;
         s2->held--;
-        (void)hvmem_free_owned(s2->heap, mfn, 0, s2->domain, 0);
+        free_table(s2, mfn, 0);
     }
-    (void)hvmem_free_owned(s2->heap, s2->root, s2->root_order, s2->domain, 0);
+    free_table(s2, s2->root, s2->root_order);
     s2->used = s2->held = 0;
     memset(s2->leaves, 0, sizeof s2->leaves);
     hvmem__store(&s2->state, HVMEM__S2_GONE);
@@ -327,8 +337,10 @@ static hvmem_status tear(struct hvmem_stage2 *s2, struct hvmem__s2_open *open)
         return HVMEM_AGAIN;
     }
     if (open->phase == 1) {
-        status = hvmem_shootdown(&s2->mapping, HVMEM_NULL, 0, HVMEM_SHOOT_TABLES);
         /* A space that was destroyed has been flushed by that, and cannot be loaded again. */
+        status = HVMEM_E_SPACE;
+        if (hvmem__load(&s2->mapping.space->state) != HVMEM__SPACE_DEAD)
+            status = hvmem_shootdown(&s2->mapping, HVMEM_NULL, 0, HVMEM_SHOOT_TABLES);
         if (status && status != HVMEM_E_SPACE)
             return status;
         open->at = 0;
@@ -343,7 +355,7 @@ static hvmem_status tear(struct hvmem_stage2 *s2, struct hvmem__s2_open *open)
         s2->held -= n;
         hvmem__s2_unlock(s2, state);
         for (i = 0; i < n; i++)
-            (void)hvmem_free_owned(s2->heap, freed[i], 0, s2->domain, 0);
+            free_table(s2, freed[i], 0);
         return HVMEM_AGAIN;
     }
     return finish(s2);

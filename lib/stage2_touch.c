@@ -4,6 +4,7 @@
  * scrub if they owe it, clean and invalidate, then let the guest in. 1 GiB goes by parts of 2 MiB; 2 MiB by
  * stretches of touch_lines lines, between which the guest faults again.
  */
+#include "free.h"
 #include "stage2.h"
 
 /*
@@ -15,7 +16,8 @@ static hvmem_status pay(struct hvmem_stage2 *s2, hvmem_mfn mfn, hvmem_u64 frames
     struct hvmem_block block;
     hvmem_u32 owed = 0;
 
-    if (!hvmem_lookup(s2->heap, mfn, &block))
+    /* A frame of no bank owes nothing here. */
+    if (!hvmem__block_at(s2->heap, mfn, &block))
         owed = block.owed;
     owed &= HVMEM_OWES_SCRUB | (rights & HVMEM_S2_X ? HVMEM_OWES_ICACHE : 0);
     return hvmem__s2_clean(s2, mfn, frames, owed);
