@@ -104,6 +104,7 @@ static int run_moves(void)
         return check_result();
     run_debts();
     move_run_built();
+    move_run_torn_down();
     /* At EL2 the window is of no guest: stage2_moves goes through gathers there. */
     if (subject_user_space(&id))
         move_run_gathered();

@@ -10,13 +10,15 @@
 #include <hvmem/clock.h>
 #include <hvmem/domain.h>
 #include <hvmem/heap.h>
+#include <hvmem/space.h>
 
 #include "hosts/metal/common/host.h"
 
 #define CHECK_SHARED(name) move_checks_##name
 #include "test/metal/check.h"
 
-#define MOVE_FRAMES 8u
+#define MOVE_FRAMES  8u
+#define MOVE_DOMAINS 5u
 
 struct moves {
     struct hvmem_heap *heap;
@@ -25,6 +27,7 @@ struct moves {
     struct hvmem_backend backend; /* the machine's, but for tlb_flush */
     struct hvmem_backend_ops backend_ops;
     struct hvmem_domain *a, *building, *running; /* owners */
+    void *memory[MOVE_DOMAINS + 1];              /* of domains, by id */
     hvmem_mfn frame[MOVE_FRAMES];                /* those of the round */
     uint32_t executes; /* 0: an invalidation is claimed and not executed */
     uint32_t batches;  /* atomic: calls of tlb_flush, on all CPUs together */
@@ -37,6 +40,7 @@ struct moves {
     /* Set before move_start; else the frames are pages of the window in a heap of nothing else. */
     uint64_t pool;     /* frames of the heap, a power of two */
     void (*map)(void); /* A gets translations of its frames */
+    void (*end)(void); /* the new owner gives them back; NULL: one by one */
     /* 1: this CPU reads the word at A's i-th page; 0: it cannot. */
     int (*reads)(unsigned i, uint64_t *value);
 };
@@ -59,6 +63,8 @@ struct path {
 
 /* The window's page of the i-th frame. */
 uintptr_t move_page(unsigned i);
+/* A gets translations of its frames there. */
+void move_map(void);
 /* A's entries become invalid, visibly to walkers; nothing is invalidated. */
 void move_unmap(void);
 /* The new owner writes a word that was never there before into each frame. */
@@ -75,16 +81,29 @@ int move_free(void);
 /* All frames are allocated for a domain; HVMEM_REQ_* for each. */
 int move_take(struct hvmem_domain *domain, uint32_t flags);
 
-/* A domain of this id (1 .. 5), BUILDING. */
+/* A domain of this id (1 .. MOVE_DOMAINS), BUILDING; made anew where an earlier one of the id was. */
 struct hvmem_domain *move_domain(uint32_t id);
+/* Tears A down, to its end, and makes it anew; 0: the library refused. */
+int move_tear_down(void);
+
+/* Identifiers for the window, all CPUs online; HVMEM_IDENT_* in place of broadcast where there is none. */
+struct hvmem_ident *move_ident(uint32_t flags);
+/* Every CPU runs the space, and the window under its id. */
+void move_load(struct hvmem_ident *ident, struct hvmem_space *space);
+/* No CPU runs a space any more. id0: and the window is under id 0; else it goes on under the old id. */
+void move_unload(struct hvmem_ident *ident, int id0);
 
 /* Runs a path: rounds with the invalidation suppressed, then as many with it. */
 void move_run(const struct path *path);
 
 /* The ways into a domain that is being built. */
 void move_run_built(void);
+/* All frames populate the domain of id 4. */
+int move_populate(void);
 /* The ways through a gather; the window is made a space of its own. */
 void move_run_gathered(void);
+/* The ways through the teardown of A. */
+void move_run_torn_down(void);
 
 /* Makes the heap, the domains and the other CPUs; 0: could not. */
 int move_start(void);

@@ -34,7 +34,7 @@ uintptr_t move_page(unsigned i)
     return metal_window() + 0x155000 + (moves.round % 64 + i * 3ul) * METAL_PAGE_BYTES;
 }
 
-static void window_map(void)
+void move_map(void)
 {
     for (unsigned i = 0; i < MOVE_FRAMES; i++)
         metal_map(move_page(i), moves.frame[i] << METAL_PAGE_SHIFT, METAL_4K, METAL_P | METAL_W);
@@ -144,6 +144,10 @@ static void begin(void)
 
 static void end(void)
 {
+    if (moves.end != NULL) {
+        moves.end();
+        return;
+    }
     for (unsigned i = 0; i < MOVE_FRAMES; i++)
         CHECK_EQUAL(hvmem_free(moves.heap, moves.frame[i], 0), HVMEM_OK);
 }
@@ -212,7 +216,7 @@ static int heap_make(void)
     config.lock_regime = HVMEM_LOCK_PLAIN;
     config.max_cpus = moves.cpus;
     config.max_banks = 4;
-    config.max_domains = 5;
+    config.max_domains = MOVE_DOMAINS;
     config.max_order = 3;
     config.host = &moves.ops;
     config.host_ctx = &moves.host;
@@ -240,10 +244,30 @@ struct hvmem_domain *move_domain(uint32_t id)
     const hvmem_size bytes = hvmem_domain_size(moves.heap);
     struct hvmem_domain *domain = NULL;
 
-    CHECK_EQUAL(hvmem_domain_create(moves.heap, metal_pages(bytes, METAL_PAGE_BYTES), bytes,
-                                    &config, &domain),
+    if (moves.memory[id] == NULL)
+        moves.memory[id] = metal_pages(bytes, METAL_PAGE_BYTES);
+    CHECK_EQUAL(hvmem_domain_create(moves.heap, moves.memory[id], bytes, &config, &domain),
                 HVMEM_OK);
     return domain;
+}
+
+int move_tear_down(void)
+{
+    struct hvmem_cursor cursor = {{0, 0, 0, 0}};
+    struct hvmem_domain_stats stats;
+    hvmem_status status;
+
+    do
+        status = hvmem_domain_teardown(moves.a, 0, &cursor);
+    while (status == HVMEM_AGAIN);
+    if (!CHECK_EQUAL(status, HVMEM_OK) ||
+        !CHECK_EQUAL(hvmem_domain_stats(moves.a, &stats), HVMEM_OK))
+        return 0;
+    CHECK_EQUAL(stats.pages, 0);
+    if (!CHECK_EQUAL(hvmem_domain_destroy(moves.a), HVMEM_OK))
+        return 0;
+    moves.a = move_domain(1);
+    return moves.a != NULL;
 }
 
 int move_start(void)
@@ -255,7 +279,7 @@ int move_start(void)
     }
     if (moves.pool == 0) {
         moves.pool = MOVE_FRAMES;
-        moves.map = window_map;
+        moves.map = move_map;
         moves.reads = window_reads;
     }
     moves.backend = *subject_backend();

@@ -7,7 +7,6 @@
 #include <hvmem/gather.h>
 
 #include "test/metal/moves.h"
-#include "test/metal/subject.h"
 
 #define FEW  22u  /* pages from the first to the last of the round */
 #define STEP 3u   /* pages from one of them to the next */
@@ -103,57 +102,6 @@ static int take_freed(void)
 
 /* ---- the space ---- */
 
-static void load(void *arg)
-{
-    const uint64_t irq = metal_irq_save();
-    struct hvmem_entry entry;
-
-    (void)arg;
-    CHECK_EQUAL(hvmem_space_activate(space, metal_cpu_id(), &entry), HVMEM_OK);
-    subject_load_user(entry.id);
-    CHECK_EQUAL(hvmem_space_entered(ident, metal_cpu_id()), HVMEM_OK);
-    metal_irq_restore(irq);
-}
-
-static void unload(void *arg)
-{
-    const uint64_t irq = metal_irq_save();
-
-    (void)arg;
-    CHECK_EQUAL(hvmem_space_deactivate(ident, metal_cpu_id()), HVMEM_OK);
-    subject_load_user(0);
-    CHECK_EQUAL(hvmem_space_entered(ident, metal_cpu_id()), HVMEM_OK);
-    metal_irq_restore(irq);
-}
-
-static int ident_make(void)
-{
-    const int broadcast = (moves.backend.caps.features & HVMEM_CAP_BROADCAST) != 0;
-    const struct hvmem_ident_config config = {
-        .size = sizeof config,
-        .flags = broadcast ? HVMEM_IDENT_BROADCAST : HVMEM_IDENT_PER_CPU,
-        .regime = HVMEM_REGIME_USER,
-        .first = 1,
-        .ids = 64,
-        .max_cpus = moves.cpus,
-        .lock_regime = HVMEM_LOCK_PLAIN,
-        .host = &moves.ops,
-        .host_ctx = &moves.host,
-        .backend = &moves.backend,
-    };
-    hvmem_size bytes = 0;
-    void *memory;
-
-    if (!CHECK_EQUAL(hvmem_ident_size(&config, &bytes), HVMEM_OK))
-        return 0;
-    memory = metal_pages(bytes, METAL_PAGE_BYTES);
-    if (memory == NULL || !CHECK_EQUAL(hvmem_ident_init(memory, bytes, &config, &ident), HVMEM_OK))
-        return 0;
-    for (unsigned cpu = 0; cpu < moves.cpus; cpu++)
-        CHECK_EQUAL(hvmem_ident_cpu_online(ident, cpu, 0xffff), HVMEM_OK);
-    return 1;
-}
-
 static int space_make(void)
 {
     const struct hvmem_space_config config = {.size = sizeof config, .regime = HVMEM_REGIME_USER};
@@ -165,8 +113,8 @@ static int space_make(void)
         !CHECK_EQUAL(hvmem_space_create(ident, memory, bytes, &config, &space), HVMEM_OK))
         return 0;
     of.space = space;
-    return CHECK_EQUAL(hvmem_mapping_init(&mapping, &of), HVMEM_OK) &&
-           CHECK_EQUAL(metal_call_cpus(move_all_cpus(), load, NULL), METAL_OK);
+    move_load(ident, space);
+    return CHECK_EQUAL(hvmem_mapping_init(&mapping, &of), HVMEM_OK);
 }
 
 void move_run_gathered(void)
@@ -180,11 +128,12 @@ void move_run_gathered(void)
         {"gathered, cancelled", give_cancelled, take_freed, {0, 0}, {0, 0}, {cpus, 1}, 0},
     };
 
-    if (!ident_make() || !space_make())
+    ident = move_ident(HVMEM_IDENT_PER_CPU);
+    if (ident == NULL || !space_make())
         return;
     for (unsigned i = 0; i < sizeof paths / sizeof paths[0]; i++)
         move_run(&paths[i]);
-    CHECK_EQUAL(metal_call_cpus(move_all_cpus(), unload, NULL), METAL_OK);
+    move_unload(ident, 1);
     CHECK_EQUAL(hvmem_mapping_fini(&mapping), HVMEM_OK);
     CHECK_EQUAL(hvmem_space_destroy(space, 0), HVMEM_OK);
 }

@@ -8,7 +8,6 @@
 #include "test/metal/moves.h"
 
 static struct hvmem_domain *built, *started;
-static void *started_memory;
 
 /* ---- populate ---- */
 
@@ -26,7 +25,15 @@ static HVMEM_CALLBACK hvmem_status map(void *ctx, hvmem_gfn gfn, hvmem_mfn mfn, 
     return HVMEM_OK;
 }
 
-static int take_populated(void)
+static int built_make(void)
+{
+    const struct hvmem_domain_ops ops = {.size = sizeof ops, .map = map};
+
+    built = move_domain(4);
+    return built != NULL && CHECK_EQUAL(hvmem_domain_attach(built, &ops, NULL, NULL), HVMEM_OK);
+}
+
+int move_populate(void)
 {
     struct hvmem_extent extents[MOVE_FRAMES];
     struct hvmem_cursor cursor = {{0, 0, 0, 0}};
@@ -34,6 +41,8 @@ static int take_populated(void)
         .size = sizeof request, .extents = extents, .count = MOVE_FRAMES, .node = HVMEM_NODE_ANY};
     hvmem_status status;
 
+    if (built == NULL && !built_make())
+        return 0;
     mapped = 0;
     for (unsigned i = 0; i < MOVE_FRAMES; i++)
         extents[i] = (struct hvmem_extent){.gfn = i};
@@ -50,12 +59,10 @@ static int take_populated(void)
 
 static int domain_anew(void)
 {
-    const struct hvmem_domain_config config = {.size = sizeof config, .id = 5, .limit = ~0ull};
-    const hvmem_size bytes = hvmem_domain_size(moves.heap);
-
     if (started != NULL)
         CHECK(hvmem_domain_kill(started) == HVMEM_OK && hvmem_domain_destroy(started) == HVMEM_OK);
-    return hvmem_domain_create(moves.heap, started_memory, bytes, &config, &started) == HVMEM_OK;
+    started = move_domain(5);
+    return started != NULL;
 }
 
 /* Nothing is flushed before the start, and A still reads what the builder writes. */
@@ -71,18 +78,12 @@ static int take_started(void)
 
 void move_run_built(void)
 {
-    const struct hvmem_domain_ops ops = {.size = sizeof ops, .map = map};
     const uint64_t cpus = moves.cpus;
     const struct path paths[] = {
-        {"populated", move_free, take_populated, {1, 1}, {cpus, 0}, {cpus, 1}, 0},
+        {"populated", move_free, move_populate, {1, 1}, {cpus, 0}, {cpus, 1}, 0},
         {"deferred to the start", move_free, take_started, {1, 1}, {cpus, 0}, {cpus, 1}, 0},
     };
 
-    built = move_domain(4);
-    started_memory = metal_pages(hvmem_domain_size(moves.heap), METAL_PAGE_BYTES);
-    if (built == NULL || started_memory == NULL ||
-        !CHECK_EQUAL(hvmem_domain_attach(built, &ops, NULL, NULL), HVMEM_OK))
-        return;
     for (unsigned i = 0; i < sizeof paths / sizeof paths[0]; i++)
         move_run(&paths[i]);
 }

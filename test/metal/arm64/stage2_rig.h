@@ -24,8 +24,20 @@ int rig_refused(void);
 
 /* This CPU's vCPU reads at the i-th guest frame. 1: it did; 0: it faulted in the second stage. */
 int rig_reads(unsigned i, uint64_t *value);
+/* A vCPU of `vm` runs fn(the i-th guest frame) with this VTTBR, and as above. */
+int rig_runs(struct vm *vm, uint64_t vttbr, metal_call_fn fn, unsigned i, uint64_t *value);
+/* A guest function for it: *value is the word there, or the OR of the frame's words. */
+void rig_read_word(void *at);
+void rig_read_frame(void *at);
 
-/* A's frames are mapped where they belong. */
+/* A's frames are mapped where they belong: in the rig's guest, in another. */
 void rig_map(void);
+void rig_map_in(struct vm *vm);
+/* Of another guest: heap and ids of the rig. */
+struct vm_options rig_options(void);
+
+/* Allocates all free frames but those of the round, so that populate takes those; and frees them. */
+void rig_hold_others(void);
+void rig_release_others(void);
 
 #endif

@@ -47,10 +47,12 @@ static int space_make(struct vm *vm)
 {
     const hvmem_size bytes = hvmem_space_size(vm->ident);
     const struct hvmem_space_config config = {.size = sizeof config, .regime = HVMEM_REGIME_STAGE2};
-    void *memory = metal_pages(bytes, METAL_PAGE_BYTES);
 
-    return memory != NULL &&
-           good(hvmem_space_create(vm->ident, memory, bytes, &config, &vm->space), "space");
+    if (vm->space_memory == NULL)
+        vm->space_memory = metal_pages(bytes, METAL_PAGE_BYTES);
+    return vm->space_memory != NULL &&
+           good(hvmem_space_create(vm->ident, vm->space_memory, bytes, &config, &vm->space),
+                "space");
 }
 
 static int stage2_make(struct vm *vm, const struct vm_options *options)
@@ -70,20 +72,21 @@ static int stage2_make(struct vm *vm, const struct vm_options *options)
         .space = vm->space,
     };
     hvmem_size bytes = 0;
-    void *memory;
 
     if (!good(hvmem_stage2_size(&config, &bytes), "size of stage 2"))
         return 0;
-    memory = metal_pages(bytes, METAL_PAGE_BYTES);
-    return memory != NULL && good(hvmem_stage2_init(memory, bytes, &config, &vm->s2), "stage 2");
+    if (vm->s2_memory == NULL)
+        vm->s2_memory = metal_pages(bytes, METAL_PAGE_BYTES);
+    return vm->s2_memory != NULL &&
+           good(hvmem_stage2_init(vm->s2_memory, bytes, &config, &vm->s2), "stage 2");
 }
 
 int vm_make(struct vm *vm, const struct vm_options *options)
 {
-    const struct vm fresh = {.vttbr = 0};
-
-    *vm = fresh;
-    return ident_make(vm, options) && space_make(vm) && stage2_make(vm, options);
+    if (options->ident != NULL)
+        vm->ident = options->ident;
+    return (vm->ident != NULL || ident_make(vm, options)) && space_make(vm) &&
+           stage2_make(vm, options);
 }
 
 void vm_load(void *arg)
@@ -100,6 +103,19 @@ void vm_load(void *arg)
         good(hvmem_space_entered(vm->ident, metal_cpu_id()), "entered");
         vm->vttbr = value;
     }
+    metal_irq_restore(irq);
+}
+
+void vm_unload(struct vm *vm, int load_none)
+{
+    const uint64_t irq = metal_irq_save();
+
+    good(hvmem_space_deactivate(vm->ident, metal_cpu_id()), "deactivate");
+    if (load_none) {
+        write_sysreg(vttbr_el2, 0);
+        isb();
+    }
+    good(hvmem_space_entered(vm->ident, metal_cpu_id()), "entered");
     metal_irq_restore(irq);
 }
 

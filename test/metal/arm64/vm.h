@@ -20,6 +20,7 @@ struct vm {
     struct hvmem_space *space;
     struct hvmem_stage2 *s2;
     uint64_t vttbr; /* of the id that the CPUs loaded last */
+    void *space_memory, *s2_memory;
 };
 
 struct vm_options {
@@ -30,9 +31,13 @@ struct vm_options {
     struct hvmem_domain *domain; /* charged for tables; NULL: the host */
     uint32_t flags;              /* HVMEM_S2_* */
     uint32_t largest;            /* order of the largest entries: 0, 9, 18 */
+    struct hvmem_ident *ident;   /* its ids; NULL: of its own */
 };
 
-/* Makes all of it; 0: refused, and said so. */
+/*
+ * Makes all of it; 0: refused, and said so. A VM of the same `largest` whose space was destroyed and whose
+ * stage 2 was torn down is made anew in the memory it had.
+ */
 int vm_make(struct vm *vm, const struct vm_options *options);
 
 /* This CPU loads the space; to be called on every CPU that shall run vCPUs. */
@@ -46,6 +51,9 @@ int vm_map_image(struct vm *vm);
 
 /* A vCPU on this CPU that will run fn(arg) as a guest; aborts go to vm_abort with `vm`. */
 int vm_vcpu(struct vm *vm, struct metal_vcpu *v, metal_call_fn fn, void *arg);
+
+/* This CPU leaves the space; its id stays in hardware unless `load_none`. */
+void vm_unload(struct vm *vm, int load_none);
 
 /* The handler of stage-2 aborts: hvmem_stage2_fault. */
 int vm_abort(void *vm, uint64_t ipa, unsigned access);
