@@ -182,6 +182,8 @@ void hvmem__s2_add_count(struct hvmem_stage2 *s2, struct hvmem__s2_path *path, h
 /* Unhook the tables on the path that are empty, from that of slot[level] upwards. */
 void hvmem__s2_prune(struct hvmem_stage2 *s2, struct hvmem__s2_path *path, hvmem_gfn gfn,
                      struct hvmem_gather *gather);
+/* Frames of the heap for tables, zeroed. No lock held. Errors: those of hvmem_alloc(). */
+hvmem_status hvmem__s2_frames(struct hvmem_stage2 *s2, hvmem_u32 order, hvmem_mfn *mfn);
 /* A zeroed table out of the pool, which holds one. Returns its address. */
 hvmem_maddr hvmem__s2_take(struct hvmem_stage2 *s2);
 /* Bring the pool to `tables`. No lock held. HVMEM_E_LIMIT, HVMEM_E_PHASE, those of hvmem_alloc(). */

@@ -110,23 +110,11 @@ static void take_config(struct hvmem_stage2 *s2, const struct hvmem_stage2_confi
 /* The root, zeroed: one naturally aligned block (Arm ARM D8.2.9). */
 static hvmem_status make_root(struct hvmem_stage2 *s2)
 {
-    struct hvmem_request request;
-    hvmem_status status;
-    hvmem_u64 i;
+    hvmem_status status = hvmem__s2_frames(s2, s2->root_order, &s2->root);
 
-    memset(&request, 0, sizeof request);
-    request.size = sizeof request;
-    request.node = s2->node;
-    request.domain = s2->domain;
-    request.order = s2->root_order;
-    request.hi = (hvmem_mfn)1 << (s2->output_bits - 12);
-    status = hvmem_alloc(s2->heap, &request, &s2->root);
-    if (status)
-        return status;
-    for (i = 0; i < (hvmem_u64)1 << s2->root_order; i++)
-        memset(hvmem__s2_table(s2, (hvmem_maddr)(s2->root + i) << 12), 0, 4096);
-    s2->used = s2->held = (hvmem_u64)1 << s2->root_order;
-    return HVMEM_OK;
+    if (!status)
+        s2->used = s2->held = (hvmem_u64)1 << s2->root_order;
+    return status;
 }
 
 static hvmem_status init(void *memory, hvmem_size bytes, const struct hvmem_stage2_config *c)

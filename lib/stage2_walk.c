@@ -3,6 +3,7 @@
 #include "stage2.h"
 
 #include "gather.h"
+#include "request.h"
 #include "testpoint.h"
 
 /* ---- entries -------------------------------------------------------------------------------- */
@@ -129,22 +130,34 @@ static void put_in_pool(struct hvmem_stage2 *s2, hvmem_mfn mfn)
     s2->pool_count++;
 }
 
-static hvmem_status one_table(struct hvmem_stage2 *s2, hvmem_mfn *mfn)
+/*
+ * Zeroed frames for tables. Nothing is fetched from a table, so what instruction caches hold of it stays
+ * owed: that would be an invalidation for every table.
+ */
+hvmem_status hvmem__s2_frames(struct hvmem_stage2 *s2, hvmem_u32 order, hvmem_mfn *mfn)
 {
     struct hvmem_request request;
     hvmem_status status;
+    hvmem_u64 i;
 
-    if (HVMEM_TEST_POINT("stage2.table"))
-        return HVMEM_E_NOMEM;
     memset(&request, 0, sizeof request);
     request.size = sizeof request;
+    request.flags = HVMEM_REQ_DEFER_ICACHE;
     request.node = s2->node;
     request.domain = s2->domain;
+    request.order = order;
     request.hi = (hvmem_mfn)1 << (s2->output_bits - 12);
-    status = hvmem_alloc(s2->heap, &request, mfn);
+    status = hvmem__request_check(s2->heap, &request);
     if (!status)
-        memset(hvmem__s2_table(s2, (hvmem_maddr)*mfn << 12), 0, 4096);
+        status = hvmem__alloc(s2->heap, &request, 1, mfn);
+    for (i = 0; i < (hvmem_u64)1 << order && !status; i++)
+        memset(hvmem__s2_table(s2, (hvmem_maddr)(*mfn + i) << 12), 0, 4096);
     return status;
+}
+
+static hvmem_status one_table(struct hvmem_stage2 *s2, hvmem_mfn *mfn)
+{
+    return HVMEM_TEST_POINT("stage2.table") ? HVMEM_E_NOMEM : hvmem__s2_frames(s2, 0, mfn);
 }
 
 /* Back to the heap; it is no longer counted as held. */
