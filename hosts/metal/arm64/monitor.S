@@ -128,6 +128,16 @@ metal__arm_guest_return:
     hvc     #0x7ea
     b       metal__arm_guest_return
 
+/* Vectors of a guest that hands every exception to the monitor, its registers as they were. */
+.globl metal__arm_forward_vectors
+.balign 2048
+metal__arm_forward_vectors:
+.rept   16
+    .balign 128
+    hvc     #0x7eb
+    b       .
+.endr
+
 /* uint64_t metal__arm_hvc_call(uint64_t value) */
 .globl metal__arm_hvc_call
 metal__arm_hvc_call:

@@ -32,6 +32,7 @@ int metal__arm_abort(struct metal_vcpu *v); /* called by monitor.S */
 uint64_t metal__arm_hvc_call(uint64_t value);
 extern char metal__arm_guest_return[];
 extern char metal__arm_sysops[];
+extern char metal__arm_forward_vectors[];
 
 static char guest_stacks[METAL_MAX_CPUS][GUEST_STACK_BYTES]
     __attribute__((aligned(4096), section(".bss.noinit")));
@@ -266,7 +267,63 @@ struct recording {
     struct metal_monitor_op *log;
     uint32_t max;
     uint32_t count;
+    struct metal_monitor_el2 *el2; /* NULL: what EL1 does not have is an error */
 };
+
+static void note(struct recording *r, const struct metal_sysop *op, int has_operand,
+                 uint64_t operand, uint64_t pc)
+{
+    if (r->count < r->max)
+        r->log[r->count] = (struct metal_monitor_op){*op, (uint8_t)has_operand,
+                                                     (uint16_t)metal_cpu_id(), operand, pc};
+    r->count++;
+}
+
+/* Registers of EL2 that code under the monitor may use. */
+static uint64_t *el2_register(struct metal_monitor_el2 *el2, const struct metal_sysop *op)
+{
+    if (op->op0 != 3 || op->op1 != 4 || op->crm != 1 || op->op2 != 0)
+        return NULL;
+    return op->crn == 2 ? &el2->vttbr : op->crn == 1 ? &el2->hcr : NULL;
+}
+
+/*
+ * From the vectors of a guest that is written for EL2: an instruction that EL1 does not have, at the
+ * guest's ELR_EL1; its tables are the image's, so the word can be read there.
+ */
+static int forwarded(struct recording *r, struct metal_vcpu *v)
+{
+    const uint32_t word = *(const uint32_t *)(uintptr_t)v->elr_el1;
+    const struct metal_sysop op = {(uint8_t)(word >> 19 & 3), (uint8_t)(word >> 16 & 7),
+                                   (uint8_t)(word >> 12 & 15), (uint8_t)(word >> 8 & 15),
+                                   (uint8_t)(word >> 5 & 7)};
+    const unsigned rt = word & 31;
+    const uint64_t operand = rt != 31 ? v->x[rt] : 0;
+    uint64_t *kept = el2_register(r->el2, &op);
+
+    if (v->esr_el1 >> 26 != 0 || word >> 22 != 0xD5000000 >> 22)
+        return METAL_GUEST_UNHANDLED;
+    if (kept != NULL && (word >> 21 & 1) != 0 && rt != 31) {
+        v->x[rt] = *kept;
+    } else if (kept != NULL) {
+        *kept = operand;
+        note(r, &op, 1, operand, v->elr_el1);
+    } else if ((word >> 21 & 1) == 0 && metal_monitor_execute(&op, rt != 31, operand) == METAL_OK) {
+        note(r, &op, rt != 31, operand, v->elr_el1);
+    } else {
+        return METAL_GUEST_UNHANDLED;
+    }
+    v->pc = v->elr_el1 + 4;
+    v->pstate = v->spsr_el1;
+    return 0;
+}
+
+/* SCTLR_EL1, TCR_EL1. */
+static int is_own_register(const struct metal_sysop *op)
+{
+    return op->op0 == 3 && op->op1 == 0 && op->crm == 0 &&
+           ((op->crn == 1 && op->op2 == 0) || (op->crn == 2 && op->op2 == 2));
+}
 
 static int record_exit(void *context, struct metal_vcpu *v, const struct metal_guest_exit *e)
 {
@@ -274,25 +331,31 @@ static int record_exit(void *context, struct metal_vcpu *v, const struct metal_g
     const int has_operand = e->rt != 31;
     const uint64_t operand = has_operand ? v->x[e->rt] : 0;
 
+    if (e->kind == METAL_EXIT_HVC && e->imm == METAL_HVC_FORWARD && r->el2 != NULL)
+        return forwarded(r, v);
     if (e->kind != METAL_EXIT_SYSREG || e->is_read ||
-        metal_monitor_execute(&e->op, has_operand, operand) != METAL_OK)
+        (!(r->el2 != NULL && is_own_register(&e->op)) &&
+         metal_monitor_execute(&e->op, has_operand, operand) != METAL_OK))
         return METAL_GUEST_UNHANDLED;
-    if (r->count < r->max)
-        r->log[r->count] = (struct metal_monitor_op){e->op, (uint8_t)has_operand,
-                                                     (uint16_t)metal_cpu_id(), operand, v->pc};
-    r->count++;
+    note(r, &e->op, has_operand, operand, v->pc);
     v->pc += 4;
     return 0;
 }
 
-int64_t metal_monitor_record_vcpu(struct metal_vcpu *v, struct metal_monitor_op *log, uint32_t max)
+static int64_t record(struct metal_vcpu *v, struct recording *r)
 {
-    struct recording r = {log, max, 0};
     int rc;
 
     v->hcr |= METAL_HCR_RECORD;
-    rc = metal_guest_call(v, record_exit, &r);
-    return rc == METAL_OK ? (int64_t)r.count : rc;
+    rc = metal_guest_call(v, record_exit, r);
+    return rc == METAL_OK ? (int64_t)r->count : rc;
+}
+
+int64_t metal_monitor_record_vcpu(struct metal_vcpu *v, struct metal_monitor_op *log, uint32_t max)
+{
+    struct recording r = {log, max, 0, NULL};
+
+    return record(v, &r);
 }
 
 int64_t metal_monitor_record(metal_call_fn fn, void *arg, struct metal_monitor_op *log,
@@ -302,4 +365,18 @@ int64_t metal_monitor_record(metal_call_fn fn, void *arg, struct metal_monitor_o
     const int rc = metal_guest_init(&v, fn, arg, metal_guest_stack());
 
     return rc == METAL_OK ? metal_monitor_record_vcpu(&v, log, max) : rc;
+}
+
+int64_t metal_monitor_record_el2(metal_call_fn fn, void *arg, struct metal_monitor_el2 *el2,
+                                 struct metal_monitor_op *log, uint32_t max)
+{
+    struct recording r = {log, max, 0, el2};
+    struct metal_vcpu v;
+    const int rc = metal_guest_init(&v, fn, arg, metal_guest_stack());
+
+    if (rc != METAL_OK)
+        return rc;
+    v.vbar_el1 = metal_maddr(metal__arm_forward_vectors);
+    v.hcr = METAL_HCR_TVM;
+    return record(&v, &r);
 }

@@ -96,6 +96,7 @@ struct metal_guest_exit {
 #define METAL_HCR_TPC  (1ull << 23) /* DC by address to the point of coherency */
 #define METAL_HCR_TPU  (1ull << 24) /* IC, DC CVAU */
 #define METAL_HCR_TTLB (1ull << 25) /* TLBI */
+#define METAL_HCR_TVM  (1ull << 26) /* writes of SCTLR_EL1, TCR_EL1 and their like */
 #define METAL_HCR_RW   (1ull << 31) /* always on: EL1 is AArch64 */
 /* Every TLBI, DC (but ZVA) and IC of EL1. */
 #define METAL_HCR_RECORD (METAL_HCR_TTLB | METAL_HCR_TPC | METAL_HCR_TPU | METAL_HCR_TSW)
@@ -108,7 +109,8 @@ struct metal_guest_exit {
  * METAL_E_LACK: the image does not run at EL2, or under VHE.
  */
 int metal_guest_init(struct metal_vcpu *v, metal_call_fn fn, void *arg, void *stack_top);
-#define METAL_HVC_RETURN 0x7EAu
+#define METAL_HVC_RETURN  0x7EAu
+#define METAL_HVC_FORWARD 0x7EBu /* of metal_monitor_record_el2 */
 
 /*
  * Enters the guest on this CPU and fills *exit when it comes back; interrupts of the host are served on
@@ -153,6 +155,18 @@ int64_t metal_monitor_record(metal_call_fn fn, void *arg, struct metal_monitor_o
 
 /* The same for a vCPU that was made by metal_guest_init and, for example, given stage-2 tables. */
 int64_t metal_monitor_record_vcpu(struct metal_vcpu *v, struct metal_monitor_op *log, uint32_t max);
+
+/*
+ * As metal_monitor_record, for code that is written for EL2: what EL1 does not have (TLBI of EL2 and of
+ * second stages, VTTBR_EL2, HCR_EL2) is undefined there, and the guest's vectors hand it to the monitor. A
+ * TLBI is executed and logged; a register written is logged and kept in *el2, where reads find it. A write
+ * of TCR_EL1 or SCTLR_EL1, which are the guest's own here, is logged and dropped.
+ */
+struct metal_monitor_el2 {
+    uint64_t vttbr, hcr;
+};
+int64_t metal_monitor_record_el2(metal_call_fn fn, void *arg, struct metal_monitor_el2 *el2,
+                                 struct metal_monitor_op *log, uint32_t max);
 
 /* Executes a TLBI, DC or IC by its encoding at EL2. METAL_E_INVAL: not one of these. */
 int metal_monitor_execute(const struct metal_sysop *op, int has_operand, uint64_t operand);

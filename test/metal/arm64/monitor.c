@@ -6,7 +6,7 @@
  * checks that recording is refused.
  */
 #include "hosts/metal/arm64/cpu.h"
-#include "hosts/metal/arm64/monitor.h"
+#include "test/metal/arm64/agree.h"
 #include "test/metal/arm64/twin.h"
 #include "test/metal/check.h"
 #include "test/metal/forms.h"
@@ -95,67 +95,6 @@ static void make_call(void *arg)
 
 /* ---- the comparison ---- */
 
-static hvmem_u32 word_of(const struct metal_monitor_op *o)
-{
-    return 0xd5080000u | (hvmem_u32)o->op.op1 << 16 | (hvmem_u32)o->op.crn << 12 |
-           (hvmem_u32)o->op.crm << 8 | (hvmem_u32)o->op.op2 << 5 | (o->has_operand ? 0u : 31u);
-}
-
-static int is_trapped(hvmem_u32 word)
-{
-    return subject_insn_name(word) != NULL && (word | 31) != (0xd50b7420u | 31); /* DC ZVA */
-}
-
-/* Number of the first instruction that differs, or the count when all `count` agree. */
-static uint32_t first_difference(uint32_t count)
-{
-    uint32_t at = 0;
-
-    for (uint32_t i = 0; i < record.count; i++) {
-        const struct hvmem_record_event *e = &record.events[i];
-
-        if (!is_trapped(e->code))
-            continue;
-        if (at == count || word_of(&log[at]) != e->code ||
-            (log[at].has_operand && log[at].operand != e->operand[0]))
-            return at;
-        at++;
-    }
-    return at;
-}
-
-/* A comparison that cannot fail proves nothing: every kind of wrong log must be seen. */
-static void check_comparison(uint32_t count)
-{
-    const struct metal_monitor_op right = log[count - 1];
-
-    log[count - 1].operand ^= 1ull << 44;
-    log[count - 1].has_operand = 1;
-    CHECK(first_difference(count) != count);
-    log[count - 1] = right;
-    log[count - 1].op.crm ^= 4; /* another shareability */
-    CHECK(first_difference(count) != count);
-    log[count - 1] = right;
-    CHECK(first_difference(count - 1) != count); /* one is missing */
-    CHECK_EQUAL(first_difference(count), count);
-}
-
-/* One line: the different instructions in the order they came, and how many in all. */
-static void print_agreement(uint32_t count, const char *name)
-{
-    const char *last = NULL;
-
-    metal_printf("recorded el1:");
-    for (uint32_t i = 0; i < count; i++) {
-        const char *insn = subject_insn_name(word_of(&log[i]));
-
-        if (insn != last)
-            metal_printf(" %s", insn);
-        last = insn;
-    }
-    metal_printf(": %s: %u instructions agree\n", name, count);
-}
-
 static void compare(struct call *c, const char *name)
 {
     struct call again = *c;
@@ -172,14 +111,14 @@ static void compare(struct call *c, const char *name)
     CHECK_EQUAL(record.lost, 0);
     if (count < 0 || count > LOG_MAX)
         return;
-    agree = first_difference((uint32_t)count);
+    agree = first_difference(log, (uint32_t)count, &record);
     if (agree != (uint32_t)count)
         metal_printf("%s: instruction %u differs\n", name, agree);
     CHECK_EQUAL(agree, (uint32_t)count);
     compared += agree;
     if (c->status == HVMEM_OK && count > 0) {
-        check_comparison((uint32_t)count);
-        print_agreement((uint32_t)count, name);
+        CHECK(comparison_can_fail(log, (uint32_t)count, &record));
+        print_agreement("el1", log, (uint32_t)count, name);
     }
 }
 

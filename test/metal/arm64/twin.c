@@ -56,6 +56,8 @@ void twin_learn(struct hvmem_record *record)
         (void)hvmem_record_set(record, A64_CCSIDR_EL1, select, read_sysreg(ccsidr_el1));
     }
     metal_irq_restore(irq);
+    (void)hvmem_record_set(record, A64_TCR_EL1, 0, read_sysreg(tcr_el1));
+    (void)hvmem_record_set(record, A64_SCTLR_EL1, 0, read_sysreg(sctlr_el1));
 }
 
 const char *subject_insn_name(hvmem_u32 code)

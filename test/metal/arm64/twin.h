@@ -9,7 +9,7 @@
 hvmem_status twin_arm64_init(struct hvmem_arm64 *m, struct hvmem_backend *be,
                              const struct hvmem_arm64_config *config);
 
-/* Copies into a record what reads of this CPU's cache geometry return. */
+/* Copies into a record what reads of this CPU's cache geometry and of its EL1 registers return. */
 void twin_learn(struct hvmem_record *record);
 
 /* The ID registers of this CPU. */
