@@ -29,14 +29,6 @@ struct ask {
 
 /* ---- where ---------------------------------------------------------------------------------- */
 
-static hvmem_node own_node(const struct hvmem_heap *heap)
-{
-    hvmem_cpu cpu = heap->host.smp ? hvmem__this_cpu(&heap->host) : 0;
-
-    HVMEM__ASSERT(&heap->host, cpu < heap->max_cpus);
-    return heap->cpu_node[cpu];
-}
-
 /* The next node of a domain's mask, in turn. mask must not be 0. */
 static hvmem_node in_turn(struct hvmem_domain *domain, hvmem_u64 mask)
 {
@@ -53,21 +45,12 @@ static void place(struct hvmem_heap *heap, struct ask *ask)
 {
     const struct hvmem_request *req = ask->req;
     struct hvmem__want *want = &ask->want;
-    hvmem_u64 nodes = hvmem__load(&heap->node_mask);
+    hvmem_u64 nodes = hvmem__request_nodes(heap, req);
 
-    if (req->node_mask)
-        nodes &= req->node_mask;
-    if (req->domain && req->domain->node_mask & nodes)
-        nodes &= req->domain->node_mask;
-    if (req->flags & HVMEM_REQ_EXACT_NODE)
-        nodes &= (hvmem_u64)1 << req->node;
     want->node_mask = nodes;
-    if (req->node != HVMEM_NODE_ANY)
-        want->node = req->node;
-    else if (req->domain && req->domain->node_mask && nodes)
+    want->node = req->node != HVMEM_NODE_ANY ? req->node : hvmem__own_node(heap);
+    if (nodes && hvmem__request_in_turn(req))
         want->node = in_turn(req->domain, nodes);
-    else
-        want->node = own_node(heap);
     ask->window.lo = req->lo;
     ask->window.hi = req->hi ? req->hi : ~(hvmem_mfn)0;
     ask->window.colour_shift = req->colour_shift;
@@ -307,17 +290,17 @@ static void leave(const struct ask *ask, const struct got *got)
 
 /* ---- public --------------------------------------------------------------------------------- */
 
-hvmem_status hvmem__alloc(struct hvmem_heap *heap, const struct hvmem_request *request, int holds,
-                          hvmem_mfn *mfn)
+hvmem_status hvmem__alloc(struct hvmem_heap *heap, const struct hvmem_request *request,
+                          struct hvmem__drawn *drawn, hvmem_mfn *mfn)
 {
-    hvmem_status status = holds ? HVMEM_OK : hvmem__request_check(heap, request);
+    hvmem_status status = drawn ? HVMEM_OK : hvmem__request_check(heap, request);
     struct got got;
     struct ask ask;
 
     if (status)
         return status;
     prepare(heap, request, &ask);
-    ask.holds = holds;
+    ask.holds = drawn != HVMEM_NULL;
     status = take_charged(heap, &ask, &got);
     if (!status) {
         if (got.owed)
@@ -326,6 +309,8 @@ hvmem_status hvmem__alloc(struct hvmem_heap *heap, const struct hvmem_request *r
     }
     if (!status)
         *mfn = got.mfn;
+    if (!status && drawn)
+        *drawn = got.drawn;
     hvmem__watch(heap);
     return status;
 }
@@ -333,7 +318,7 @@ hvmem_status hvmem__alloc(struct hvmem_heap *heap, const struct hvmem_request *r
 hvmem_status hvmem_alloc(struct hvmem_heap *heap, const struct hvmem_request *request,
                          hvmem_mfn *mfn)
 {
-    hvmem_status status = heap && mfn ? hvmem__alloc(heap, request, 0, mfn) : HVMEM_E_ARG;
+    hvmem_status status = heap && mfn ? hvmem__alloc(heap, request, HVMEM_NULL, mfn) : HVMEM_E_ARG;
 
     return status ? hvmem__refuse(heap, status, 0, request ? request->order : 0, 0) : HVMEM_OK;
 }

@@ -58,32 +58,33 @@ void hvmem__claim_ask(struct hvmem_heap *heap, const struct hvmem__arena *arena,
     if (domain) {
         drawn->domain = domain;
         drawn->from_node = min64(frames, domain->claim[node]);
-        drawn->from_any = min64(frames - drawn->from_node, domain->claim[HVMEM__CLAIM_ANY]);
-        if (frames - drawn->from_node - drawn->from_any > most ||
-            frames - drawn->from_node > most_on_node)
-            drawn->frames = drawn->from_node = drawn->from_any = 0;
+        drawn->from_any =
+            min64(min64(frames - drawn->from_node, domain->claim[HVMEM__CLAIM_ANY]), most_on_node);
         draw(heap, domain, node, drawn->from_node, drawn->from_any);
-    } else {
-        drawn->frames = min64(frames, min64(most, most_on_node));
     }
+    drawn->frames = drawn->from_node +
+                    min64(frames - drawn->from_node, min64(drawn->from_any + most, most_on_node));
     add_spare(heap, node, drawn->from_node + drawn->from_any - drawn->frames,
               drawn->from_node - drawn->frames);
     unlock_claims(heap, state);
 }
 
 void hvmem__claim_untake(struct hvmem_heap *heap, const struct hvmem__arena *arena,
-                         const struct hvmem__drawn *drawn, hvmem_u64 frames)
+                         struct hvmem__drawn *drawn, hvmem_u64 frames)
 {
-    hvmem_u64 state, from_node = 0, from_any = 0;
+    hvmem_u64 state, from_node, from_any;
 
     if (!arena->counted || !frames)
         return;
     state = lock_claims(heap);
-    if (drawn->domain) {
-        from_node = drawn->from_node;
-        from_any = drawn->from_any;
+    /* Those that were taken use the node's claim up first, as asked for alone. */
+    drawn->frames -= frames;
+    from_node = drawn->from_node - min64(drawn->from_node, drawn->frames);
+    drawn->from_node -= from_node;
+    from_any = drawn->from_any - min64(drawn->from_any, drawn->frames - drawn->from_node);
+    drawn->from_any -= from_any;
+    if (drawn->domain)
         draw(heap, drawn->domain, arena->node, (hvmem_u64)0 - from_node, (hvmem_u64)0 - from_any);
-    }
     add_spare(heap, arena->node, frames - from_node - from_any, frames - from_node);
     unlock_claims(heap, state);
 }

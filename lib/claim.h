@@ -25,9 +25,9 @@ struct hvmem__drawn {
 };
 
 /*
- * About to take `frames` from this arena: how many may be taken is left in drawn->frames. For a
- * domain (whose claims are used up) all or nothing; for NULL as many as are not promised. What is
- * not taken after all goes back with untake (a domain: everything). Arena lock held.
+ * About to take `frames` from this arena: how many may be taken, those promised to the domain (whose
+ * claims are used up) and those promised to nobody, is left in drawn->frames. What is not taken after
+ * all goes back with untake: then it is as if it had not been asked for. Arena lock held.
  */
 void hvmem__claim_ask(struct hvmem_heap *heap, const struct hvmem__arena *arena,
                       struct hvmem_domain *domain, hvmem_u64 frames, struct hvmem__drawn *drawn);
@@ -43,7 +43,7 @@ HVMEM_INLINE void hvmem__claim_take(struct hvmem_heap *heap, const struct hvmem_
         hvmem__claim_ask(heap, arena, domain, frames, drawn);
 }
 void hvmem__claim_untake(struct hvmem_heap *heap, const struct hvmem__arena *arena,
-                         const struct hvmem__drawn *drawn, hvmem_u64 frames);
+                         struct hvmem__drawn *drawn, hvmem_u64 frames);
 
 /*
  * An allocation is about to give back what it took: its domain's claims are as before. Called before

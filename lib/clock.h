@@ -97,6 +97,13 @@ HVMEM_INLINE hvmem_u64 hvmem__stamp_time(const struct hvmem_heap *heap, hvmem__r
     return hvmem__stamp_decode(hvmem__rec_stamp(record), hvmem__load(&heap->clock.now));
 }
 
+/* A record whose flush is paid. */
+HVMEM_INLINE hvmem__record hvmem__flush_paid(hvmem__record record)
+{
+    return hvmem__rec_with_stamp(
+        hvmem__rec_with_owed(record, hvmem__rec_owed(record) & ~HVMEM__OWES_FLUSH), 0);
+}
+
 /* Number of the calling CPU where times are kept by CPU; 0 while only one runs. */
 HVMEM_INLINE hvmem_cpu hvmem__clock_cpu(const struct hvmem_heap *heap)
 {

@@ -129,6 +129,12 @@ void hvmem__domain_hold(struct hvmem_domain *domain, hvmem_mfn mfn, hvmem_u64 co
     unlock_domain(domain, state);
 }
 
+void hvmem__domain_release(struct hvmem_domain *domain, const struct hvmem__tally *tally)
+{
+    subtract(domain, &domain->deferred, tally->frames);
+    subtract(domain, &domain->flush, tally->flush);
+}
+
 void hvmem__domain_changed(struct hvmem_domain *domain, hvmem__record from, hvmem__record to)
 {
     hvmem_u64 frames = (hvmem_u64)1 << hvmem__rec_order(from);

@@ -47,9 +47,16 @@ struct hvmem__populate {
     hvmem_u32 paid;    /* of these, paid for */
     hvmem_u32 mapped;  /* of these, mapped */
     hvmem_u64 inside;  /* bytes done within the slot that is being paid for */
+    hvmem_u64 newest;  /* stamp of the slots that owe a flush */
     hvmem_status stop; /* why no more are taken */
+    hvmem_u32 owed;    /* debts that any slot has */
     hvmem_u32 icache;  /* the slice owes an instruction invalidate before it is mapped */
+    hvmem_u32 drew;    /* 1: the slots used claims up, as `drawn` says; 0: none did */
     hvmem_u64 slot[HVMEM_POPULATE_SLICE];
+    struct {
+        hvmem_u32 from_node, from_any;
+    } drawn
+        [HVMEM_POPULATE_SLICE]; /* frames of a slot that were promised, on its node and anywhere */
 };
 
 /* A start or a teardown in progress. */
@@ -128,6 +135,8 @@ void hvmem__tally_add(const struct hvmem_heap *heap, struct hvmem__tally *tally,
 /* Frames of [mfn, mfn + count) are the domain's and have this to settle. NULL: nothing. */
 void hvmem__domain_hold(struct hvmem_domain *domain, hvmem_mfn mfn, hvmem_u64 count,
                         const struct hvmem__tally *tally);
+/* As much of that as this says is paid. */
+void hvmem__domain_release(struct hvmem_domain *domain, const struct hvmem__tally *tally);
 /* A block's record changed from `from` to `to`; to 0: the block has left the domain. NULL: nothing. */
 void hvmem__domain_changed(struct hvmem_domain *domain, hvmem__record from, hvmem__record to);
 

@@ -268,6 +268,7 @@ static hvmem_status refill(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvme
 {
     hvmem_u32 want = order ? REFILL1 : REFILL0, got = 0;
     struct hvmem__mag *mag = hvmem__mag_of(pc, order);
+    struct hvmem__batch batch;
     hvmem_status status;
     hvmem_u32 i;
 
@@ -280,7 +281,10 @@ static hvmem_status refill(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvme
         hvmem__pcpu_set_open(pc, 1);
     }
     hvmem__pcpu_want_token(heap, pc);
-    status = hvmem__take_batch(heap, hvmem__pcpu_node(heap, pc), order, of, mag->slot, want, &got);
+    hvmem__batch_init(&batch, order, mag->cached);
+    batch.node = hvmem__pcpu_node(heap, pc);
+    batch.of = of;
+    status = hvmem__take_batch(heap, &batch, mag->slot, want, &got);
     /* The lowest address goes out first. */
     for (i = 0; i < got / 2; i++) {
         hvmem_mfn other = mag->slot[i];
@@ -302,13 +306,6 @@ static void remember(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvm
     pc->fast.head0 = b->head.level[0];
     pc->fast.head1 = b->head.level[1];
     pc->bank = b;
-}
-
-/* A record whose flush is paid. */
-static hvmem__record flush_paid(hvmem__record record)
-{
-    return hvmem__rec_with_stamp(
-        hvmem__rec_with_owed(record, hvmem__rec_owed(record) & ~HVMEM__OWES_FLUSH), 0);
 }
 
 /* The top of the magazine, if there is one. Inside the section. */
@@ -382,7 +379,7 @@ int hvmem__pcpu_take(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 
         if (taken->flush_for < hvmem__ageing_of(pc, order)->newest)
             taken->flush_for = hvmem__ageing_of(pc, order)->newest;
     } else if (hvmem__rec_owed(taken->record) & HVMEM__OWES_FLUSH) {
-        taken->record = flush_paid(taken->record);
+        taken->record = hvmem__flush_paid(taken->record);
     }
     hvmem__claim_use(heap, domain, pc->bank->node, (hvmem_u64)1 << order, drawn);
     return 1;

@@ -1,13 +1,71 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* populate.h: giving up a populate in progress; the rest of it is behind hvmem/populate.h. */
+/*
+ * populate.h: what the parts of a populate share: one step's surroundings, the slots of a slice.
+ * populate_take.c takes a slice's blocks, populate.c does the rest.
+ */
 #ifndef HVMEM_LIB_POPULATE_H
 #define HVMEM_LIB_POPULATE_H
 
+#include "cache.h"
 #include "domain.h"
 
+/* Phases of a slice (struct hvmem__populate.phase). */
+#define HVMEM__PHASE_TAKE  0u
+#define HVMEM__PHASE_FLUSH 1u
+#define HVMEM__PHASE_PAY   2u
+#define HVMEM__PHASE_MAP   3u
+
+/* A slot: the block's first frame, its order, and whether it is paid for at first touch. */
+#define HVMEM__SLOT_ORDER_SHIFT 56
+#define HVMEM__SLOT_TOUCH       ((hvmem_u64)1 << 63)
+
+HVMEM_STATIC_ASSERT(HVMEM_ORDER_LIMIT < 32, order_fits_slot_and_drawn);
+
+HVMEM_INLINE hvmem_mfn hvmem__slot_mfn(hvmem_u64 slot)
+{
+    return slot & (((hvmem_u64)1 << HVMEM__SLOT_ORDER_SHIFT) - 1);
+}
+
+HVMEM_INLINE hvmem_u32 hvmem__slot_order(hvmem_u64 slot)
+{
+    return (hvmem_u32)(slot >> HVMEM__SLOT_ORDER_SHIFT) & 63u;
+}
+
+/* Everything a step needs. */
+struct hvmem__filling {
+    struct hvmem_heap *heap;
+    struct hvmem_domain *domain;
+    const struct hvmem_populate *request;
+    struct hvmem__populate *p;
+    struct hvmem__budget budget;
+    struct hvmem__bank *bank; /* that a block was found in last: NULL, or one that may be gone */
+};
+
+/* Whether an extent, as it was read once, makes sense. */
+HVMEM_INLINE hvmem_status hvmem__extent_check(const struct hvmem__filling *f,
+                                              const struct hvmem_extent *extent)
+{
+    hvmem_u32 flags = extent->flags & ~HVMEM_EXTENT_DONE;
+    hvmem_u64 gfns;
+
+    if (extent->order > f->heap->max_order)
+        return HVMEM_E_ORDER;
+    if (flags & ~HVMEM_EXTENT_FIRST_TOUCH)
+        return HVMEM_E_ARG;
+    if (flags && !f->domain->ops.map_untouched)
+        return HVMEM_E_UNSUPPORTED;
+    gfns = (hvmem_u64)1 << (extent->order + hvmem__gfn_shift(f->heap));
+    if (!hvmem__gfn_range(extent->gfn, gfns))
+        return HVMEM_E_RANGE;
+    return extent->gfn & (gfns - 1) ? HVMEM_E_ALIGN : HVMEM_OK;
+}
+
+/* The blocks of the next slice, every debt left on them. HVMEM_AGAIN: the budget says stop. */
+hvmem_status hvmem__populate_take(struct hvmem__filling *f);
+
 /*
- * Give back what the open populate has allocated and not mapped, with what it still owes. The caller
- * has `running`.
+ * Give back what the open populate has allocated and not mapped, with what it still owes, and the claims
+ * that it used for these. The caller has `running`.
  */
 void hvmem__populate_abort(struct hvmem_domain *domain);
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* request.c: whether a request for memory makes sense to this heap. */
+/* request.c: whether a request for memory makes sense to this heap, and which nodes it names. */
 #include "request.h"
-
-#include "domain.h"
 
 #define KNOWN_FLAGS                                                                                \
     (HVMEM_REQ_EXACT_NODE | HVMEM_REQ_NOFLUSH | HVMEM_REQ_NO_CACHE | HVMEM_REQ_NO_CLAIM |          \
@@ -65,4 +63,25 @@ hvmem_status hvmem__request_check(const struct hvmem_heap *heap, const struct hv
     if (!status)
         status = check_place(heap, req);
     return status ? status : check_domain(heap, req->domain);
+}
+
+hvmem_u64 hvmem__request_nodes(const struct hvmem_heap *heap, const struct hvmem_request *req)
+{
+    hvmem_u64 nodes = hvmem__load(&heap->node_mask);
+
+    if (req->node_mask)
+        nodes &= req->node_mask;
+    if (req->domain && req->domain->node_mask & nodes)
+        nodes &= req->domain->node_mask;
+    if (req->flags & HVMEM_REQ_EXACT_NODE)
+        nodes &= (hvmem_u64)1 << req->node;
+    return nodes;
+}
+
+hvmem_node hvmem__own_node(const struct hvmem_heap *heap)
+{
+    hvmem_cpu cpu = heap->host.smp ? hvmem__this_cpu(&heap->host) : 0;
+
+    HVMEM__ASSERT(&heap->host, cpu < heap->max_cpus);
+    return heap->cpu_node[cpu];
 }

@@ -215,21 +215,41 @@ int hvmem__take_plain(struct hvmem_heap *heap, hvmem_u32 order, hvmem_mfn *mfn)
 
 /* ---- batches -------------------------------------------------------------------------------- */
 
-/* Mark the frames of a block of order t as CACHED single frames. Arena lock held. */
+/* What a block that was taken, of one dirt or kept whole, adds to what the batch owes: its record. */
+static HVMEM_NOINLINE hvmem__record add_debts(struct hvmem_heap *heap, struct hvmem__batch *batch,
+                                              hvmem__record record)
+{
+    if (!hvmem__immature(heap, record))
+        record = hvmem__flush_paid(record);
+    batch->owed |= hvmem__rec_owed(record);
+    hvmem__tally_add(heap, &batch->tally, record);
+    return record;
+}
+
+/* The record of a block that was taken. Arena lock held. */
+HVMEM_INLINE hvmem__record taken(struct hvmem_heap *heap, struct hvmem__batch *batch,
+                                 hvmem__record record)
+{
+    record |= batch->keep;
+    return hvmem__unlikely(hvmem__rec_owed(record)) ? add_debts(heap, batch, record) : record;
+}
+
+/* Mark the frames of a block as single frames of the batch. Arena lock held. */
 static void explode(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
-                    hvmem_mfn mfn, hvmem__record record, hvmem_mfn *blocks)
+                    hvmem_mfn mfn, hvmem__record record, struct hvmem__batch *batch,
+                    hvmem_mfn *blocks)
 {
     hvmem_u32 order = hvmem__rec_order(record), i;
     hvmem__record left, right;
 
     if (order && hvmem__rec_dirt(record) == HVMEM__DIRT_MIXED) {
         hvmem__split_record(heap, arena, b, mfn, record, &left, &right);
-        explode(heap, arena, b, mfn, left, blocks);
-        explode(heap, arena, b, mfn + ((hvmem_u64)1 << (order - 1)), right,
+        explode(heap, arena, b, mfn, left, batch, blocks);
+        explode(heap, arena, b, mfn + ((hvmem_u64)1 << (order - 1)), right, batch,
                 blocks + ((hvmem_u64)1 << (order - 1)));
         return;
     }
-    record = hvmem__rec_with_order(hvmem__rec_with_state(record, HVMEM_BLOCK_CACHED), 0);
+    record = hvmem__rec_with_order(taken(heap, batch, record), 0);
     if (hvmem__likely(hvmem__bank_holds(b, mfn + ((1u << order) - 1)))) {
         hvmem__record *records = hvmem__record_at(b, mfn);
 
@@ -250,28 +270,31 @@ static void explode(struct hvmem_heap *heap, struct hvmem__arena *arena, struct 
 }
 
 /* What a supply allows, as a window into *allowed; NULL: anything. Arena lock held. */
-static struct hvmem__window *limit_to(const struct hvmem__arena *arena, hvmem_u32 order,
-                                      enum hvmem__supply of, struct hvmem__window *allowed)
+static struct hvmem__window *limit_to(const struct hvmem__arena *arena,
+                                      const struct hvmem__batch *batch,
+                                      struct hvmem__window *allowed)
 {
+    enum hvmem__supply of = batch->of;
+
     if (of == HVMEM__SUPPLY_ANY || (of == HVMEM__SUPPLY_CLEAN && hvmem__likely(!arena->owing)))
         return HVMEM_NULL;
     memset(allowed, 0, sizeof *allowed);
     allowed->hi = ~(hvmem_mfn)0;
     allowed->avoid = HVMEM__OWES_FLUSH;
     if (of == HVMEM__SUPPLY_SMALL)
-        allowed->largest = order ? order : SMALL_ORDER;
+        allowed->largest = batch->order ? batch->order : SMALL_ORDER;
     return allowed;
 }
 
 /*
- * Up to n blocks of `order` out of one arena, smallest blocks first; for single frames a larger
- * block is taken apart whole. Arena lock held; cut by work done.
+ * Up to n blocks out of one arena, smallest blocks first; for single frames a larger block is taken
+ * apart whole. Arena lock held; cut by work done.
  */
-static hvmem_u32 batch_locked(struct hvmem_heap *heap, struct hvmem__arena *arena, hvmem_u32 order,
-                              enum hvmem__supply of, hvmem_mfn *blocks, hvmem_u32 n)
+static hvmem_u32 batch_locked(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                              struct hvmem__batch *batch, hvmem_mfn *blocks, hvmem_u32 n)
 {
-    struct hvmem__window allowed, *window = limit_to(arena, order, of, &allowed);
-    hvmem_u32 got = 0, steps;
+    struct hvmem__window allowed, *window = limit_to(arena, batch, &allowed);
+    hvmem_u32 order = batch->order, got = 0, steps;
 
     for (steps = 0; got < n && steps < BATCH_STEPS; steps++) {
         hvmem_u32 size = order ? order : hvmem__highest(n - got);
@@ -291,9 +314,9 @@ static hvmem_u32 batch_locked(struct hvmem_heap *heap, struct hvmem__arena *aren
         b = hvmem__arena_bank(heap, arena, b, mfn);
         hvmem__store(&b->table->clean, 0);
         if (order)
-            hvmem__arena_mark(b, mfn, hvmem__rec_with_state(record, HVMEM_BLOCK_CACHED));
+            hvmem__arena_mark(b, mfn, taken(heap, batch, record));
         else
-            explode(heap, arena, b, mfn, record, blocks + got);
+            explode(heap, arena, b, mfn, record, batch, blocks + got);
         if (order)
             hvmem__store(&blocks[got], mfn);
         got += order ? 1 : 1u << size;
@@ -302,18 +325,19 @@ static hvmem_u32 batch_locked(struct hvmem_heap *heap, struct hvmem__arena *aren
 }
 
 /* A batch out of one arena, within what claims leave. */
-static hvmem_status batch_from(struct hvmem_heap *heap, struct hvmem__arena *arena, hvmem_u32 order,
-                               enum hvmem__supply of, hvmem_mfn *blocks, hvmem_u32 n,
+static hvmem_status batch_from(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                               struct hvmem__batch *batch, hvmem_mfn *blocks, hvmem_u32 n,
                                hvmem_u32 *got)
 {
     hvmem_u64 state = hvmem__lock_arena(heap, arena);
+    struct hvmem__drawn *drawn = &batch->drawn;
+    hvmem_u32 order = batch->order;
     hvmem_status status = HVMEM_OK;
-    struct hvmem__drawn drawn;
 
-    hvmem__claim_take(heap, arena, HVMEM_NULL, (hvmem_u64)n << order, &drawn);
+    hvmem__claim_take(heap, arena, batch->domain, (hvmem_u64)n << order, drawn);
     *got = 0;
-    if (drawn.frames >> order) {
-        *got = batch_locked(heap, arena, order, of, blocks, (hvmem_u32)(drawn.frames >> order));
+    if (drawn->frames >> order) {
+        *got = batch_locked(heap, arena, batch, blocks, (hvmem_u32)(drawn->frames >> order));
         if (!*got) {
             if (!hvmem__arena_has(heap, arena, order))
                 hvmem__arena_exhausted(heap, arena, order);
@@ -322,26 +346,25 @@ static hvmem_status batch_from(struct hvmem_heap *heap, struct hvmem__arena *are
     } else {
         status = HVMEM_E_CLAIM;
     }
-    hvmem__claim_untake(heap, arena, &drawn, drawn.frames - ((hvmem_u64)*got << order));
+    hvmem__claim_untake(heap, arena, drawn, drawn->frames - ((hvmem_u64)*got << order));
     hvmem__unlock_arena(heap, arena, state);
     return status;
 }
 
-hvmem_status hvmem__take_batch(struct hvmem_heap *heap, hvmem_node node, hvmem_u32 order,
-                               enum hvmem__supply of, hvmem_mfn *blocks, hvmem_u32 n,
-                               hvmem_u32 *got)
+hvmem_status hvmem__take_batch(struct hvmem_heap *heap, struct hvmem__batch *batch,
+                               hvmem_mfn *blocks, hvmem_u32 n, hvmem_u32 *got)
 {
     hvmem_status status = HVMEM_E_NOMEM, one;
     hvmem_u64 left;
     hvmem_u32 slot;
 
     *got = 0;
-    left = candidates(heap, node, order);
+    left = candidates(heap, batch->node, batch->order);
     slot = left ? first_slot(heap) : 0;
     while (left) {
         slot = next_slot(left, slot);
         left &= ~((hvmem_u64)1 << slot);
-        one = batch_from(heap, arena_at(heap, node, slot), order, of, blocks, n, got);
+        one = batch_from(heap, arena_at(heap, batch->node, slot), batch, blocks, n, got);
         if (!one)
             return HVMEM_OK;
         if (one == HVMEM_E_CLAIM)

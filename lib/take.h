@@ -7,6 +7,7 @@
 
 #include "arena.h"
 #include "claim.h"
+#include "domain.h"
 
 /* What to take (a checked request). */
 struct hvmem__want {
@@ -43,13 +44,34 @@ enum hvmem__supply {
     HVMEM__SUPPLY_ANY
 };
 
+/* Blocks of one order that are taken together, and what they cost. */
+struct hvmem__batch {
+    hvmem_node node;
+    hvmem_u32 order;
+    enum hvmem__supply of;
+    hvmem_u32 owed;              /* out: debts that any of the blocks has */
+    struct hvmem_domain *domain; /* whose claims may be used; NULL: none */
+    hvmem__record keep;          /* state and owner of the blocks */
+    struct hvmem__drawn drawn;   /* out: claims used, on `node` */
+    struct hvmem__tally tally;   /* out: what the blocks owe */
+};
+
+/* A batch of anything, on node 0, that draws on no claim. */
+HVMEM_INLINE void hvmem__batch_init(struct hvmem__batch *batch, hvmem_u32 order, hvmem__record keep)
+{
+    memset(batch, 0, sizeof *batch);
+    batch->order = order;
+    batch->of = HVMEM__SUPPLY_ANY;
+    batch->keep = keep & ~(hvmem__record)31u;
+}
+
 /*
- * Take up to n blocks of `order` for a cache, state CACHED, as many as one lock section gives, from
- * `node`. *got is 0 only with a status.
+ * Take up to n blocks, as many as one lock section gives, from the batch's node. They keep their debts,
+ * but for flushes that all CPUs have done since. *got is 0 only with a status. What they owe and the
+ * claims they used is added to the batch.
  */
-hvmem_status hvmem__take_batch(struct hvmem_heap *heap, hvmem_node node, hvmem_u32 order,
-                               enum hvmem__supply of, hvmem_mfn *blocks, hvmem_u32 n,
-                               hvmem_u32 *got);
+hvmem_status hvmem__take_batch(struct hvmem_heap *heap, struct hvmem__batch *batch,
+                               hvmem_mfn *blocks, hvmem_u32 n, hvmem_u32 *got);
 
 /*
  * Give a block that is outside the free sets back: its head bit is cleared, claims are accounted.

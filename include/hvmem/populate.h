@@ -59,7 +59,8 @@ HVMEM_BEGIN_DECLS
  * before a frame is mapped).
  *
  * On an error the populate is over and the cursor void: *done extents are mapped, settled and marked
- * DONE, the others have got no memory; frames allocated for them went back with what they still owe.
+ * DONE, the others have got no memory; frames allocated for them went back with what they still owe, and
+ * claims that they had used are outstanding again.
  * Errors: HVMEM_E_BUSY (another populate or a start is open, or this one runs on another CPU: nothing
  * changed), HVMEM_E_STALE (the cursor is not that of the open populate, or the request is not the one
  * that it was opened with: nothing changed), HVMEM_E_ARG, HVMEM_E_VERSION, HVMEM_E_COUNT, HVMEM_E_PHASE,
@@ -72,8 +73,8 @@ HVMEM_API hvmem_status hvmem_domain_populate(struct hvmem_domain *domain,
                                              struct hvmem_cursor *cursor);
 
 /*
- * Give up the open populate, whoever opened it: what is mapped stays, what is not goes back. Errors:
- * HVMEM_E_ARG, HVMEM_E_PHASE (none is open), HVMEM_E_BUSY (it runs on another CPU just now).
+ * Give up the open populate, whoever opened it: what is mapped stays, what is not goes back, its claims
+ * outstanding again. Errors: HVMEM_E_ARG, HVMEM_E_PHASE (none is open), HVMEM_E_BUSY (it runs on another CPU just now).
  */
 HVMEM_API hvmem_status hvmem_domain_populate_cancel(struct hvmem_domain *domain);
 
