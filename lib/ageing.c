@@ -26,10 +26,10 @@ void hvmem__ageing_init(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_m
 {
     if (heap->flags & HVMEM_CONFIG_NO_CPU_CACHE)
         return;
-    pc->ageing[0].slot = slots;
-    pc->ageing[0].slots = HVMEM__AGEING_SLOTS;
-    pc->ageing[1].slot = slots + HVMEM__AGEING_SLOTS;
-    pc->ageing[1].slots = HVMEM__AGEING_SLOTS1;
+    pc->fast.queue[0].slot = slots;
+    pc->fast.queue[0].mask = HVMEM__AGEING_SLOTS - 1;
+    pc->fast.queue[1].slot = slots + HVMEM__AGEING_SLOTS;
+    pc->fast.queue[1].mask = HVMEM__AGEING_SLOTS1 - 1;
 }
 
 static hvmem__record record_of(struct hvmem_heap *heap, hvmem_mfn mfn)
@@ -40,7 +40,7 @@ static hvmem__record record_of(struct hvmem_heap *heap, hvmem_mfn mfn)
 /* The oldest n leave; none is ready any more. */
 static void drop(struct hvmem__pcpu *pc, hvmem_u32 order, hvmem_u32 n)
 {
-    struct hvmem__ageing *queue = hvmem__ageing_of(pc, order);
+    struct hvmem_cpu_queue *queue = hvmem__ageing_of(pc, order);
 
     hvmem__credit_unready(pc, order);
     hvmem__store(&queue->head, queue->head + n);
@@ -49,13 +49,13 @@ static void drop(struct hvmem__pcpu *pc, hvmem_u32 order, hvmem_u32 n)
 void hvmem__ageing_shed(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 order,
                         hvmem_u32 count)
 {
-    struct hvmem__ageing *queue = hvmem__ageing_of(pc, order);
+    struct hvmem_cpu_queue *queue = hvmem__ageing_of(pc, order);
     hvmem_u32 n = hvmem__ageing_count(queue);
 
     n = count < n ? count : n;
     while (n) {
-        hvmem_u32 at = (hvmem_u32)(queue->head & (queue->slots - 1));
-        hvmem_u32 some = n < queue->slots - at ? n : queue->slots - at; /* up to the wrap */
+        hvmem_u32 at = (hvmem_u32)(queue->head & queue->mask);
+        hvmem_u32 some = hvmem__ageing_before_wrap(queue, at, n);
 
         hvmem__pcpu_give_back(heap, &queue->slot[at], some);
         drop(pc, order, some);
@@ -67,11 +67,11 @@ void hvmem__ageing_put(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_mf
                        hvmem__record record)
 {
     hvmem_u32 order = hvmem__rec_order(record), owed = hvmem__rec_owed(record);
-    struct hvmem__ageing *queue = hvmem__ageing_of(pc, order);
+    struct hvmem_cpu_queue *queue = hvmem__ageing_of(pc, order);
 
-    if (hvmem__ageing_count(queue) == queue->slots)
+    if (hvmem__ageing_count(queue) > queue->mask)
         hvmem__ageing_shed(heap, pc, order, order ? SHED1 : SHED0);
-    hvmem__store(&queue->slot[queue->tail & (queue->slots - 1)], mfn);
+    hvmem__store(&queue->slot[queue->tail & queue->mask], mfn);
     hvmem__store(&queue->tail, queue->tail + 1);
     if (owed & HVMEM__OWES_FLUSH && hvmem__stamp_time(heap, record) > queue->newest)
         queue->newest = hvmem__stamp_time(heap, record);
@@ -79,22 +79,36 @@ void hvmem__ageing_put(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_mf
         queue->others = queue->tail;
 }
 
+int hvmem__ageing_stamp(struct hvmem__pcpu *pc, hvmem_u32 order, hvmem_u64 now)
+{
+    struct hvmem_cpu_queue *queue = hvmem__ageing_of(pc, order);
+    hvmem__record record = hvmem__rec_make(order, HVMEM_BLOCK_CACHED, 0);
+
+    if (queue->aged_at == now)
+        return 0;
+    queue->newest = now > queue->newest ? now : queue->newest;
+    queue->aged = hvmem__rec_with_stamp(hvmem__rec_with_owed(record, HVMEM_OWES_TLB),
+                                        hvmem__stamp_encode(now));
+    queue->aged_at = now;
+    return 1;
+}
+
 hvmem_mfn hvmem__ageing_take(struct hvmem__pcpu *pc, hvmem_u32 order)
 {
-    const struct hvmem__ageing *queue = hvmem__ageing_of(pc, order);
-    hvmem_mfn mfn = queue->slot[queue->head & (queue->slots - 1)];
+    const struct hvmem_cpu_queue *queue = hvmem__ageing_of(pc, order);
+    hvmem_mfn mfn = queue->slot[queue->head & queue->mask];
 
     drop(pc, order, 1);
     return mfn;
 }
 
-int hvmem__ageing_ripe(struct hvmem_heap *heap, struct hvmem__ageing *queue)
+int hvmem__ageing_ripe(struct hvmem_heap *heap, struct hvmem_cpu_queue *queue)
 {
     hvmem__record record;
 
     if (!hvmem__ageing_count(queue))
         return 0;
-    record = record_of(heap, queue->slot[queue->head & (queue->slots - 1)]);
+    record = record_of(heap, queue->slot[queue->head & queue->mask]);
     if (!hvmem__immature(heap, record))
         return 1;
     hvmem__clock_raise_floor(heap);
@@ -106,12 +120,12 @@ int hvmem__ageing_ripe(struct hvmem_heap *heap, struct hvmem__ageing *queue)
 }
 
 /* Blocks before a position; 0 if it was passed. */
-static hvmem_u32 before(const struct hvmem__ageing *queue, hvmem_u64 position)
+static hvmem_u32 before(const struct hvmem_cpu_queue *queue, hvmem_u64 position)
 {
     return position > queue->head ? (hvmem_u32)(position - queue->head) : 0;
 }
 
-hvmem_u32 hvmem__ageing_plain(const struct hvmem_heap *heap, const struct hvmem__ageing *queue)
+hvmem_u32 hvmem__ageing_plain(const struct hvmem_heap *heap, const struct hvmem_cpu_queue *queue)
 {
     if (before(queue, queue->others) || !hvmem__clock_mature(heap, queue->mark_time))
         return 0;

@@ -27,16 +27,31 @@ hvmem_size hvmem__ageing_bytes(hvmem_u32 config_flags);
 void hvmem__ageing_init(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_mfn *slots);
 
 /* Blocks in a queue; by another CPU as of about now. */
-HVMEM_INLINE hvmem_u32 hvmem__ageing_count(const struct hvmem__ageing *queue)
+HVMEM_INLINE hvmem_u32 hvmem__ageing_count(const struct hvmem_cpu_queue *queue)
 {
     hvmem_u64 head = hvmem__load(&queue->head), count = hvmem__load(&queue->tail) - head;
 
-    return hvmem__likely(count <= queue->slots) ? (hvmem_u32)count : 0;
+    return hvmem__likely(count <= queue->mask + 1) ? (hvmem_u32)count : 0;
+}
+
+/* Of `count` blocks from place `at` on, how many come before the queue wraps. */
+HVMEM_INLINE hvmem_u32 hvmem__ageing_before_wrap(const struct hvmem_cpu_queue *queue, hvmem_u32 at,
+                                                 hvmem_u32 count)
+{
+    hvmem_u32 places = (hvmem_u32)queue->mask + 1 - at;
+
+    return count < places ? count : places;
 }
 
 /* Put a block that owes something in; from a full queue the oldest go to their arenas. */
 void hvmem__ageing_put(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_mfn mfn,
                        hvmem__record record);
+
+/*
+ * Blocks freed at clock value `now` can go straight into the queue (hvmem_fast_age). Only where a flush is
+ * all that freed blocks come to owe. Whether that is new. Inside the section.
+ */
+int hvmem__ageing_stamp(struct hvmem__pcpu *pc, hvmem_u32 order, hvmem_u64 now);
 
 /* The oldest block; the queue is not empty. */
 hvmem_mfn hvmem__ageing_take(struct hvmem__pcpu *pc, hvmem_u32 order);
@@ -45,10 +60,10 @@ hvmem_mfn hvmem__ageing_take(struct hvmem__pcpu *pc, hvmem_u32 order);
  * Whether the oldest block is mature. Asks for the times of all CPUs only if it seems not to be; and if
  * it is not, marks what a flush for `newest` would make mature.
  */
-int hvmem__ageing_ripe(struct hvmem_heap *heap, struct hvmem__ageing *queue);
+int hvmem__ageing_ripe(struct hvmem_heap *heap, struct hvmem_cpu_queue *queue);
 
 /* Of the oldest blocks, how many are known to be mature and to owe nothing but that flush. */
-hvmem_u32 hvmem__ageing_plain(const struct hvmem_heap *heap, const struct hvmem__ageing *queue);
+hvmem_u32 hvmem__ageing_plain(const struct hvmem_heap *heap, const struct hvmem_cpu_queue *queue);
 
 /* Give up to `count` of the oldest blocks back to their arenas. */
 void hvmem__ageing_shed(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 order,

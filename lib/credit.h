@@ -7,8 +7,8 @@
  * (pcpu.h), is given only to a RUNNING domain, and is taken back when the domain is killed, when its
  * limit is in the way, and before its claims are compared with the limit.
  *
- * READY. Of the oldest blocks in the CPU's queue `ready` ones are mature, owe nothing but the flush that
- * is paid by that, and are paid for out of the credit: hvmem_alloc_owned() hands them out without another
+ * READY. The blocks of the CPU's queue before `ready` are mature, owe nothing but the flush that is paid
+ * by that, and are paid for out of the credit: hvmem_alloc_owned() hands them out without another
  * look. Whatever else takes from the queue, or the loss of the token, ends that (credit_unready).
  */
 #ifndef HVMEM_LIB_CREDIT_H
@@ -23,19 +23,25 @@
  */
 void hvmem__credit_open(struct hvmem_heap *heap, struct hvmem_domain *domain, hvmem_u32 order);
 
+/* How many blocks of a queue are ready; by another CPU as of about now. */
+HVMEM_INLINE hvmem_u64 hvmem__credit_ready(const struct hvmem_cpu_queue *queue)
+{
+    hvmem_u64 head = hvmem__load(&queue->head), ready = hvmem__load(&queue->ready);
+
+    return ready > head ? ready - head : 0;
+}
+
 /* Blocks of this order in the queue wait for anybody again; the credit is not touched. Inside the section. */
 HVMEM_INLINE void hvmem__credit_unready(struct hvmem__pcpu *pc, hvmem_u32 order)
 {
-    struct hvmem__ageing *queue = hvmem__ageing_of(pc, order);
+    struct hvmem_cpu_queue *queue = hvmem__ageing_of(pc, order);
 
-    if (!queue->ready)
-        return;
-    hvmem__store(&pc->credit.frames, pc->credit.frames + ((hvmem_u64)queue->ready << order));
+    hvmem__store(&pc->fast.credit, pc->fast.credit + (hvmem__credit_ready(queue) << order));
     hvmem__store(&queue->ready, 0);
 }
 
-/* More than a cache should hold: a part goes back. Inside the section. */
-void hvmem__credit_trim(struct hvmem__credit *credit);
+/* A part of more than a cache should hold (HVMEM_FAST_CREDIT) goes back; whether it did. Inside the section. */
+int hvmem__credit_trim(struct hvmem__pcpu *pc);
 
 /* Give this cache's credit back. Inside the section. */
 void hvmem__credit_close(struct hvmem__pcpu *pc);

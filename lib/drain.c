@@ -137,7 +137,7 @@ static int holds_any(const struct hvmem__pcpu *pc)
 {
     return hvmem__load(&pc->out_count) || hvmem__load(&pc->mag[0].count) ||
            hvmem__load(&pc->mag[1].count) || hvmem__load(&pc->fast.hot) != HVMEM_FAST_NONE ||
-           hvmem__ageing_count(&pc->ageing[0]) || hvmem__ageing_count(&pc->ageing[1]);
+           hvmem__ageing_count(&pc->fast.queue[0]) || hvmem__ageing_count(&pc->fast.queue[1]);
 }
 
 int hvmem__pcpu_any(const struct hvmem_heap *heap)
@@ -171,8 +171,8 @@ static int drain_some(struct hvmem_heap *heap, struct hvmem__pcpu *pc)
     else if (pc->mag[1].count)
         shed_last(heap, pc->mag[1].slot, &pc->mag[1].count);
     else
-        hvmem__ageing_shed(heap, pc, hvmem__ageing_count(&pc->ageing[0]) ? 0 : HVMEM__MAG_ORDER1,
-                           GATE_STEPS);
+        hvmem__ageing_shed(
+            heap, pc, hvmem__ageing_count(&pc->fast.queue[0]) ? 0 : HVMEM__MAG_ORDER1, GATE_STEPS);
     return holds_any(pc);
 }
 
@@ -292,15 +292,13 @@ static hvmem_u64 cached_on(struct hvmem_heap *heap, const hvmem_mfn *slot, hvmem
     return frames;
 }
 
-static hvmem_u64 ageing_on(struct hvmem_heap *heap, const struct hvmem__ageing *queue,
+static hvmem_u64 ageing_on(struct hvmem_heap *heap, const struct hvmem_cpu_queue *queue,
                            hvmem_u32 order, hvmem_node node)
 {
     hvmem_u32 count = hvmem__ageing_count(queue), at, some;
 
-    if (!count)
-        return 0;
-    at = (hvmem_u32)hvmem__load(&queue->head) & (queue->slots - 1);
-    some = count < queue->slots - at ? count : queue->slots - at;
+    at = (hvmem_u32)(hvmem__load(&queue->head) & queue->mask);
+    some = hvmem__ageing_before_wrap(queue, at, count);
     return cached_on(heap, queue->slot + at, some, order, node) +
            cached_on(heap, queue->slot, count - some, order, node);
 }
@@ -319,8 +317,8 @@ hvmem_u64 hvmem__pcpu_cached(struct hvmem_heap *heap, hvmem_node node)
         frames +=
             cached_on(heap, pc->slot1, hvmem__load(&pc->mag[1].count), HVMEM__MAG_ORDER1, node);
         frames += cached_on(heap, pc->out, hvmem__load(&pc->out_count), HVMEM_ORDER_ANY, node);
-        frames += ageing_on(heap, &pc->ageing[0], 0, node);
-        frames += ageing_on(heap, &pc->ageing[1], HVMEM__MAG_ORDER1, node);
+        frames += ageing_on(heap, &pc->fast.queue[0], 0, node);
+        frames += ageing_on(heap, &pc->fast.queue[1], HVMEM__MAG_ORDER1, node);
     }
     return frames;
 }

@@ -18,27 +18,18 @@
 HVMEM_INLINE int alloc_fast(struct hvmem_heap *heap, const struct hvmem_domain *domain,
                             hvmem_u32 order, hvmem_mfn *mfn)
 {
-    hvmem_u64 pin, offset;
+    hvmem_u64 pin;
     struct hvmem__pcpu *pc = hvmem__pcpu_own(heap, &pin);
-    struct hvmem__ageing *queue = hvmem__ageing_of(pc, order);
-    int done = 0;
+    hvmem_mfn ready = HVMEM_FAST_NONE;
 
-    if (hvmem__section_begin(pc) && hvmem__likely(queue->ready && pc->credit.domain == domain) &&
-        hvmem__likely(!hvmem__load(&heap->claims_active))) {
-        hvmem_mfn oldest = queue->slot[queue->head & (queue->slots - 1)];
-
-        offset = oldest - pc->fast.base;
-        if (hvmem__likely(offset < pc->fast.frames)) {
-            hvmem__store(&pc->fast.record[offset], pc->credit.given[order ? 1 : 0]);
-            hvmem__store(&queue->head, queue->head + 1);
-            hvmem__store(&queue->ready, queue->ready - 1);
-            *mfn = oldest;
-            done = 1;
-        }
-    }
+    if (hvmem__section_begin(pc))
+        ready = hvmem_fast_ready(&pc->fast, hvmem__ageing_of(pc, order), domain);
     hvmem__section_end(pc);
     hvmem__unpin(&heap->host, pin);
-    return done;
+    if (hvmem__unlikely(ready == HVMEM_FAST_NONE))
+        return 0;
+    *mfn = ready;
+    return 1;
 }
 
 static HVMEM_NOINLINE hvmem_status alloc_slow(struct hvmem_heap *heap, struct hvmem_domain *domain,
@@ -81,14 +72,6 @@ hvmem_status hvmem_alloc_owned(struct hvmem_heap *heap, struct hvmem_domain *dom
 
 /* ---- free ------------------------------------------------------------------------------------- */
 
-/* Record of a cached block that owes a flush since `now`. */
-HVMEM_INLINE hvmem__record aged(hvmem_u32 order, hvmem_u64 now)
-{
-    return hvmem__rec_with_stamp(
-        hvmem__rec_with_owed(hvmem__rec_make(order, HVMEM_BLOCK_CACHED, 0), HVMEM_OWES_TLB),
-        hvmem__stamp_encode(now));
-}
-
 /*
  * A block that this CPU handed out for the domain, back to age. The stamp is taken before the section:
  * the frame's translations are gone already, and a test point may let other CPUs run there.
@@ -96,35 +79,43 @@ HVMEM_INLINE hvmem__record aged(hvmem_u32 order, hvmem_u64 now)
 HVMEM_INLINE int free_fast(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u32 order,
                            const struct hvmem_domain *domain)
 {
-    hvmem_u64 pin, now = hvmem__stamp_read(heap), offset;
+    hvmem_u64 pin, now = hvmem__stamp_read(heap);
     struct hvmem__pcpu *pc = hvmem__pcpu_own(heap, &pin);
-    struct hvmem__ageing *queue = hvmem__ageing_of(pc, order);
     int done = 0;
 
-    if (hvmem__section_begin(pc) && hvmem__likely(pc->credit.domain == domain) &&
-        hvmem__likely(queue->tail - queue->head < queue->slots)) {
-        offset = mfn - pc->fast.base;
-        done = hvmem_fast_owns(&pc->fast, offset, pc->credit.given[order ? 1 : 0]);
-        if (hvmem__likely(done)) {
-            hvmem__store(&pc->fast.record[offset], aged(order, now));
-            hvmem__store(&queue->slot[queue->tail & (queue->slots - 1)], mfn);
-            hvmem__store(&queue->tail, queue->tail + 1);
-            queue->newest = now > queue->newest ? now : queue->newest;
-            hvmem__store(&pc->credit.frames, pc->credit.frames + ((hvmem_u64)1 << order));
-            hvmem__credit_trim(&pc->credit);
-        }
-    }
+    if (hvmem__section_begin(pc))
+        done = hvmem_fast_age(&pc->fast, hvmem__ageing_of(pc, order), mfn, order, domain, now);
     hvmem__section_end(pc);
     hvmem__unpin(&heap->host, pin);
     return done;
 }
 
+/*
+ * What keeps freed blocks from the short way: the clock has moved on, this CPU holds much credit. Whether
+ * any of it did and does no more.
+ */
+static int prepare(struct hvmem_heap *heap, hvmem_u32 order)
+{
+    hvmem_u64 now = hvmem__stamp_read(heap);
+    struct hvmem__section s;
+    int changed;
+
+    hvmem__section_enter(heap, &s);
+    changed = hvmem__ageing_stamp(s.pc, order, now) | hvmem__credit_trim(s.pc);
+    hvmem__section_leave(heap, &s);
+    return changed;
+}
+
+/* The short way is for heaps whose blocks come to owe a flush and nothing else. */
 static HVMEM_NOINLINE hvmem_status free_slow(struct hvmem_heap *heap, hvmem_mfn mfn,
                                              hvmem_order order, const struct hvmem_domain *owner,
                                              hvmem_u32 owed)
 {
     hvmem_status status = !heap || owed & ~HVMEM_OWES_ANY ? HVMEM_E_ARG : HVMEM_OK;
 
+    if (!status && owner && !owed && heap->owed_on_free == HVMEM_OWES_TLB &&
+        hvmem__cacheable(heap, order) && prepare(heap, order) && free_fast(heap, mfn, order, owner))
+        return HVMEM_OK;
     if (!status)
         status = hvmem__free_checked(heap, mfn, order, &owner, owed);
     return status ? hvmem__refuse(heap, status, mfn, order, owed) : HVMEM_OK;
@@ -139,12 +130,10 @@ static HVMEM_NOINLINE hvmem_status free_large(struct hvmem_heap *heap, hvmem_mfn
                : free_slow(heap, mfn, HVMEM__MAG_ORDER1, domain, 0);
 }
 
-/* The short way is for domains whose blocks come to owe a flush and nothing else. */
 hvmem_status hvmem_free_owned(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order,
                               struct hvmem_domain *domain, hvmem_u32 owed)
 {
-    if (hvmem__unlikely(!heap) || hvmem__unlikely(!domain) || hvmem__unlikely(owed) ||
-        hvmem__unlikely(heap->owed_on_free != HVMEM_OWES_TLB || hvmem__load(&domain->owes)))
+    if (hvmem__unlikely(!heap) || hvmem__unlikely(!domain) || hvmem__unlikely(owed))
         return free_slow(heap, mfn, order, domain, owed);
     if (hvmem__likely(order == 0))
         return hvmem__likely(free_fast(heap, mfn, 0, domain)) ? HVMEM_OK

@@ -43,11 +43,12 @@ static void set_token(struct hvmem__pcpu *pc, hvmem_u32 token)
 
 void hvmem__pcpu_name_owner(struct hvmem__pcpu *pc)
 {
-    const struct hvmem_domain *domain = pc->credit.domain;
+    const struct hvmem_domain *domain = pc->fast.domain;
     hvmem_u32 i;
 
+    pc->fast.owes = domain ? &domain->owes : HVMEM_NULL;
     for (i = 0; i < HVMEM__MAGS; i++)
-        pc->credit.given[i] =
+        pc->fast.queue[i].given =
             pc->token && domain ? hvmem__rec_with_owner(pc->mag[i].given, domain->id) : NEVER;
 }
 
@@ -326,7 +327,7 @@ static hvmem_status pick(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_
                          int noflush, hvmem_mfn *mfn)
 {
     struct hvmem__mag *mag = hvmem__mag_of(pc, order);
-    struct hvmem__ageing *queue = hvmem__ageing_of(pc, order);
+    struct hvmem_cpu_queue *queue = hvmem__ageing_of(pc, order);
     hvmem_status status = HVMEM_E_NOMEM;
     hvmem_u32 aged, room = ~(hvmem_u32)0;
 
@@ -341,7 +342,7 @@ static hvmem_status pick(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_
             return HVMEM_OK;
         }
         /* Not more than the rotation may still grow by. */
-        room = queue->slots - aged;
+        room = (hvmem_u32)queue->mask + 1 - aged;
         if (room)
             status = refill(heap, pc, order, room, HVMEM__SUPPLY_SMALL);
     }
@@ -399,6 +400,8 @@ void hvmem__pcpu_init(struct hvmem_heap *heap)
         pc->mag[1].slot = pc->slot1;
         hvmem__pcpu_set_open(pc, 1);
         pc->fast.hot = HVMEM_FAST_NONE;
+        pc->fast.claims = &heap->claims_active;
+        pc->fast.clock = &heap->clock.now;
         set_token(pc, 0);
     }
     HVMEM__ASSERT(&heap->host, HVMEM_FAST_CACHED == hvmem__rec_make(0, HVMEM_BLOCK_CACHED, 0));

@@ -63,37 +63,13 @@ struct hvmem__mag {
     hvmem_mfn *slot;
 };
 
-/*
- * Blocks that owe something, in the order they were freed (ageing.h). Positions count on for ever; the
- * place of one is its value modulo slots.
- */
-struct hvmem__ageing {
-    hvmem_u64 head;   /* of the oldest; read by anyone */
-    hvmem_u64 tail;   /* behind the youngest; read by anyone */
-    hvmem_u32 slots;  /* a power of two; 0: no caches */
-    hvmem_u32 ready;  /* of the oldest, may go out to the credit's domain as they are (credit.h) */
-    hvmem_u64 mark;   /* the blocks before this are mature once the floor is above mark_time */
-    hvmem_u64 others; /* blocks before this may owe more than a flush */
-    hvmem_u64 mark_time;
-    hvmem_u64 newest; /* no block was stamped later */
-    hvmem_mfn *slot;
-};
-
-/* Frames charged to a domain in advance (credit.h). */
-struct hvmem__credit {
-    struct hvmem_domain *domain;      /* NULL: none; read by anyone */
-    hvmem_u64 frames;                 /* beside what is `ready` in the queues; read by anyone */
-    hvmem__record given[HVMEM__MAGS]; /* record of a block in its hands that this CPU gave out */
-};
-
 struct hvmem__pcpu {
-    struct hvmem_cpu_cache fast; /* first: its address is the handle. Section and hot frame */
+    /* First: its address is the handle. Section, hot frame, queues (ageing.h), credit (credit.h). */
+    struct hvmem_cpu_cache fast;
     struct hvmem__bank *bank; /* whose geometry `fast` holds; constant while it is live; section */
     hvmem_u32 token;          /* bias of what this CPU hands out; 0 = none; section */
     hvmem_u32 out_count;
     struct hvmem__mag mag[HVMEM__MAGS];
-    struct hvmem__ageing ageing[HVMEM__MAGS];
-    struct hvmem__credit credit;
     struct hvmem_lock gate;
     struct hvmem__bank *met; /* bank this CPU took a block from past its cache; a hint, atomic */
     hvmem_u32 online;
@@ -203,9 +179,9 @@ HVMEM_INLINE struct hvmem__mag *hvmem__mag_of(struct hvmem__pcpu *pc, hvmem_u32 
 }
 
 /* Queue of an order that is cacheable. */
-HVMEM_INLINE struct hvmem__ageing *hvmem__ageing_of(struct hvmem__pcpu *pc, hvmem_u32 order)
+HVMEM_INLINE struct hvmem_cpu_queue *hvmem__ageing_of(struct hvmem__pcpu *pc, hvmem_u32 order)
 {
-    return order ? &pc->ageing[1] : &pc->ageing[0];
+    return order ? &pc->fast.queue[1] : &pc->fast.queue[0];
 }
 
 /* What a CPU's cache handed out. */

@@ -76,8 +76,9 @@ struct bench_body {
 
 /* The allocators; which of them are linked is the build's choice. */
 extern const struct bench_body bench_hvmem;
-extern const struct bench_body bench_hvmem_owned; /* blocks of a running domain */
-/* Flushes that it needed so far. */
+extern const struct bench_body bench_hvmem_owned;        /* blocks of a running domain */
+extern const struct bench_body bench_hvmem_owned_inline; /* order 0 through hvmem/fast.h */
+/* Flushes that one of these two needed so far. */
 hvmem_u64 bench_owned_flushes(const struct bench_pool *pool);
 extern const struct bench_body bench_hvmem_inline; /* order 0 through hvmem/fast.h */
 extern const struct bench_body bench_reference;

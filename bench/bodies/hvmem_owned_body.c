@@ -3,24 +3,13 @@
  * hvmem with blocks of a running domain, which owe a flush when they are freed. The back-end counts
  * whole flushes and does nothing: what a flush costs is no part of what is measured.
  */
-#include <hvmem/backend.h>
+#include "owned.h"
+
 #include <hvmem/bank.h>
 #include <hvmem/domain.h>
-#include <hvmem/heap.h>
 #include <hvmem/look.h>
 
-#include "body.h"
-
 #define FIRST_MFN 0x100000u
-
-/* In front of the heap's own memory. */
-struct owned {
-    struct hvmem_heap *heap;
-    struct hvmem_domain *domain;
-    struct hvmem_backend backend;
-    struct hvmem_backend_ops ops;
-    hvmem_u64 domain_memory[4096];
-};
 
 static inline int op_alloc(struct bench_pool *pool, hvmem_u32 order, hvmem_u64 *frame)
 {

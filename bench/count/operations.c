@@ -12,10 +12,11 @@
 
 #include <hvmem/heap.h>
 
-#define FRAMES  ((hvmem_u64)1 << 20)
-#define LARGEST 18u
-#define REPEATS 4u
-#define BULK    10000u
+#define FRAMES   ((hvmem_u64)1 << 20)
+#define LARGEST  18u
+#define REPEATS  4u
+#define BULK     10000u
+#define ROTATION 2048u /* frames that age in the cache of a CPU */
 
 static struct hvmem_heap *heap_of(struct bench_opened *opened)
 {
@@ -48,6 +49,26 @@ static void cached_pairs(void)
     COUNT_PAIR(heap_of(&opened), 0, "pair0");
     COUNT_PAIR(heap_of(&opened), 9, "pair9");
     COUNT_PAIR(heap_of(&opened), LARGEST, "pair18");
+    bench_close(&opened);
+}
+
+/* A rotation of a domain's frames, its one flush and the loop in it. */
+static void owned_rotation(const struct bench_body *body, const char *name)
+{
+    struct bench_opened opened;
+    unsigned i;
+
+    bench_open(&opened, body, FRAMES, 0);
+    for (i = 0; i < REPEATS; i++) {
+        hvmem_u64 refused;
+
+        if (i > 1)
+            section_begin();
+        refused = body->pair(&opened.pool, 0, ROTATION);
+        if (i > 1)
+            section_end(name);
+        FIGURE_REQUIRE(refused == 0);
+    }
     bench_close(&opened);
 }
 
@@ -169,6 +190,8 @@ int main(void)
         section_empty();
     start();
     cached_pairs();
+    owned_rotation(&bench_hvmem_owned, "owned.pairs_2048");
+    owned_rotation(&bench_hvmem_owned_inline, "owned.pairs_2048_inline");
     bare_pairs();
     worst_split_merge();
     bulk();

@@ -42,7 +42,7 @@ static uint64_t flushes(const struct bed *bed)
     return expect_stats(bed->world, 0).flushes;
 }
 
-static struct hvmem__ageing *queue_of(const struct bed *bed, hvmem_cpu cpu, hvmem_u32 order)
+static struct hvmem_cpu_queue *queue_of(const struct bed *bed, hvmem_cpu cpu, hvmem_u32 order)
 {
     return hvmem__ageing_of(&bed->world->heap->pcpu[cpu], order);
 }
@@ -324,19 +324,19 @@ TEST(noflush_only_if_nothing_else_is_left)
 TEST(order_of_preference)
 {
     struct bed bed = bed_new(1, 1u << 13, TLB, 0);
-    struct hvmem__ageing *queue = queue_of(&bed, 0, 0);
+    struct hvmem_cpu_queue *queue = queue_of(&bed, 0, 0);
     hvmem_mfn mfn, clean, aged;
     hvmem_u64 large;
 
     /* Rotate until the queue is full and the next needs a flush. */
     do
         pairs(&bed, 0, 1);
-    while (hvmem__ageing_count(queue) < queue->slots || hvmem__ageing_ripe(bed.world->heap, queue));
+    while (hvmem__ageing_count(queue) <= queue->mask || hvmem__ageing_ripe(bed.world->heap, queue));
     while (bed.world->heap->pcpu[0].mag[0].count)
         pairs(&bed, 0, 1);
     large = expect_stats(bed.world, 0).free_blocks[10];
     CHECK_EQ(take(&bed, 0, 1, 0, &clean), HVMEM_OK);
-    aged = queue->slot[queue->head & (queue->slots - 1)];
+    aged = queue->slot[queue->head & queue->mask];
     /* Clean: what the host gives back is next, without a flush. */
     CHECK_EQ(hvmem_free(bed.world->heap, clean, 0), HVMEM_OK);
     large = flushes(&bed);
@@ -348,7 +348,7 @@ TEST(order_of_preference)
     flush_by_itself(&bed, 0);
     while (bed.world->heap->pcpu[0].mag[0].count)
         CHECK_EQ(take(&bed, 0, 1, 0, &clean), HVMEM_OK);
-    aged = queue->slot[queue->head & (queue->slots - 1)];
+    aged = queue->slot[queue->head & queue->mask];
     CHECK_EQ(take(&bed, 0, 0, 0, &mfn), HVMEM_OK);
     CHECK_EQ(mfn, aged);
     CHECK_EQ(flushes(&bed), large);
