@@ -137,6 +137,7 @@ static void put_in_pool(struct hvmem_stage2 *s2, hvmem_mfn mfn)
 hvmem_status hvmem__s2_frames(struct hvmem_stage2 *s2, hvmem_u32 order, hvmem_mfn *mfn)
 {
     struct hvmem_request request;
+    struct hvmem__drawn drawn;
     hvmem_status status;
     hvmem_u64 i;
 
@@ -149,7 +150,7 @@ hvmem_status hvmem__s2_frames(struct hvmem_stage2 *s2, hvmem_u32 order, hvmem_mf
     request.hi = (hvmem_mfn)1 << (s2->output_bits - 12);
     status = hvmem__request_check(s2->heap, &request);
     if (!status)
-        status = hvmem__alloc(s2->heap, &request, 1, mfn);
+        status = hvmem__alloc(s2->heap, &request, &drawn, mfn);
     for (i = 0; i < (hvmem_u64)1 << order && !status; i++)
         memset(hvmem__s2_table(s2, (hvmem_maddr)(*mfn + i) << 12), 0, 4096);
     return status;
