@@ -18,6 +18,19 @@ static int wraps(hvmem_uptr addr, hvmem_size bytes)
     return bytes != 0 && addr > ~(hvmem_uptr)0 - (bytes - 1);
 }
 
+/* The loop of each_line(): the word is a constant wherever this is inlined, so that no line chooses. */
+HVMEM_INLINE void lines(const struct hvmem_arm64 *m, hvmem_u32 word, hvmem_uptr at, hvmem_uptr left,
+                        hvmem_uptr line)
+{
+    for (;;) {
+        insn_line(m, word, at);
+        if (left == 0)
+            return;
+        left -= line;
+        at += line;
+    }
+}
+
 /* One instruction on every line of [addr, addr + bytes), bytes > 0. */
 static void each_line(const struct hvmem_arm64 *m, hvmem_u32 word, hvmem_uptr addr,
                       hvmem_size bytes, hvmem_uptr line)
@@ -25,12 +38,25 @@ static void each_line(const struct hvmem_arm64 *m, hvmem_u32 word, hvmem_uptr ad
     hvmem_uptr at = addr & ~(line - 1);
     hvmem_uptr left = ((addr + (bytes - 1)) & ~(line - 1)) - at;
 
-    for (;;) {
-        insn_line(m, word, at);
-        if (left == 0)
-            return;
-        left -= line;
-        at += line;
+    switch (word) {
+    case A64_DC_IVAC:
+        lines(m, A64_DC_IVAC, at, left, line);
+        break;
+    case A64_DC_CVAC:
+        lines(m, A64_DC_CVAC, at, left, line);
+        break;
+    case A64_DC_CVAU:
+        lines(m, A64_DC_CVAU, at, left, line);
+        break;
+    case A64_DC_ZVA:
+        lines(m, A64_DC_ZVA, at, left, line);
+        break;
+    case A64_IC_IVAU:
+        lines(m, A64_IC_IVAU, at, left, line);
+        break;
+    default:
+        lines(m, A64_DC_CIVAC, at, left, line);
+        break;
     }
 }
 
