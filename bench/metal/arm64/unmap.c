@@ -3,7 +3,9 @@
  * unmap: time to take a guest's memory out of its stage 2, at EL2 with the other CPUs in WFI, by the
  * size of the entries. Before: each entry is found from the root, cleared and invalidated by address
  * with its barriers, as the report's hypervisor did. After: hvmem_stage2_unmap() of the whole range.
- * Both in turns; the tables of both map the same addresses, of which only the tables exist.
+ * Both in turns; the tables of both map the same addresses, of which only the tables exist. What is executed
+ * is counted apart, by the recording twin on the same requests, and must be exactly one batch and the least
+ * operations by IPA that the range allows. rounds=N (5 at most) measures less.
  */
 #include "hosts/metal/arm64/cpu.h"
 #include "hosts/metal/common/host.h"
@@ -20,17 +22,51 @@ struct kind {
     unsigned shift;
     uint32_t largest;
     uint64_t entries;
-    uint64_t at; /* where the guest's memory begins, in both tables */
+    uint64_t at;     /* where the guest's memory begins, in both tables */
+    unsigned by_ipa; /* operations: one for a range, or for each block of 1 GiB */
 };
 
 static const struct kind kinds[] = {
-    {"4k", METAL_4K, 0, 16384, 64ull << 30}, /* 64 MiB */
-    {"2m", METAL_2M, 9, 4096, 320ull << 30}, /* 8 GiB */
-    {"1g", METAL_1G, 18, 192, 576ull << 30}, /* 192 GiB: the report's guest */
+    {"4k", METAL_4K, 0, 16384, 64ull << 30, 1},   /* 64 MiB */
+    {"2m", METAL_2M, 9, 4096, 320ull << 30, 1},   /* 8 GiB */
+    {"1g", METAL_1G, 18, 192, 576ull << 30, 192}, /* 192 GiB: the report's guest */
 };
 
 static struct metal_heap heap;
 static struct metal_s2 old;
+static unsigned rounds;
+
+/* ---- counting ---- */
+
+static struct hvmem_backend backend; /* the machine's, which can be told to count */
+static struct hvmem_backend_ops backend_ops;
+static int counts;
+static unsigned batches, by_ipa, others; /* TLBI */
+
+static hvmem_status spy_flush(struct hvmem_backend *be, const struct hvmem_tlb_flush *flush)
+{
+    if (counts) {
+        struct hvmem_record *record;
+        struct hvmem_backend *twin = subject_twin(&record);
+
+        hvmem_record_clear(record);
+        (void)twin->ops->tlb_flush(twin, flush);
+        batches++;
+        others += record->lost;
+        for (uint32_t i = 0; i < record->count; i++) {
+            const char *name = subject_insn_name(record->events[i].code);
+
+            if (name == NULL)
+                continue;
+            /* (R)IPAS2(L)E1IS: CRn 8, CRm 0, op1 4. */
+            if ((record->events[i].code & 0xFFFFFF00) == 0xD50C8000)
+                by_ipa++;
+            else
+                others++;
+        }
+    }
+    return subject_backend()->ops->tlb_flush(be, flush);
+}
 
 /* ---- before ---- */
 
@@ -75,6 +111,20 @@ static int after_unmap(struct vm *vm, const struct kind *k)
            done == frames;
 }
 
+/* What one unmap executes. */
+static int count(struct vm *vm, const struct kind *k)
+{
+    int good = after_map(vm, k);
+
+    batches = by_ipa = others = 0;
+    counts = 1;
+    good = good && after_unmap(vm, k);
+    counts = 0;
+    metal_printf("counts %s: batches %u by_ipa %u (exactly %u) other_tlbi %u\n", k->name, batches,
+                 by_ipa, k->by_ipa, others);
+    return good && batches == 1 && by_ipa == k->by_ipa;
+}
+
 /* ---- rounds ---- */
 
 static uint64_t median(uint64_t *t, unsigned count)
@@ -99,7 +149,7 @@ static int measure(const struct kind *k)
     static struct vm vms[sizeof kinds / sizeof kinds[0]];
     struct vm *vm = &vms[k - kinds];
     const struct vm_options options = {.heap = heap.heap,
-                                       .backend = subject_backend(),
+                                       .backend = &backend,
                                        .ops = &heap.ops,
                                        .host = &heap.host,
                                        .largest = k->largest};
@@ -107,7 +157,7 @@ static int measure(const struct kind *k)
 
     if (!vm_make(vm, &options))
         return 0;
-    for (unsigned i = 0; i < ROUNDS; i++) {
+    for (unsigned i = 0; i < rounds; i++) {
         if (!before_map(k))
             return 0;
         write_sysreg(vttbr_el2, metal_s2_vttbr(&old, VMID));
@@ -126,20 +176,27 @@ static int measure(const struct kind *k)
         }
     }
     metal_printf("unmap %s: entries %llu before_ns %llu after_ns %llu\n", k->name,
-                 (unsigned long long)k->entries, (unsigned long long)ns(median(before, ROUNDS)),
-                 (unsigned long long)ns(median(after, ROUNDS * TIMES)));
-    return 1;
+                 (unsigned long long)k->entries, (unsigned long long)ns(median(before, rounds)),
+                 (unsigned long long)ns(median(after, rounds * TIMES)));
+    return count(vm, k);
 }
 
 static int unmap(void)
 {
     const struct metal_heap_options options = {
-        .backend = subject_backend(), .max_domains = 1, .lock_regime = HVMEM_LOCK_PLAIN};
+        .backend = &backend, .max_domains = 1, .lock_regime = HVMEM_LOCK_PLAIN};
 
     if (!is_plain_el2() || metal_s2_init(&old) != METAL_OK) {
         metal_printf("unmap: needs EL2\n");
         return 1;
     }
+    rounds = (unsigned)metal_arg_u64("rounds", ROUNDS);
+    if (rounds == 0 || rounds > ROUNDS)
+        return 1;
+    backend = *subject_backend();
+    backend_ops = *backend.ops;
+    backend_ops.tlb_flush = spy_flush;
+    backend.ops = &backend_ops;
     (void)metal_start_cpus(NULL);
     if (metal_heap_boot(&heap, &options) != HVMEM_OK || metal_heap_smp(&heap) != HVMEM_OK)
         return 1;
