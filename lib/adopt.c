@@ -6,6 +6,7 @@
 #include "domain.h"
 #include "drain.h"
 #include "free.h"
+#include "sets.h"
 #include "take.h"
 
 /* Blocks checked or taken over in one step. */
@@ -28,7 +29,7 @@ static int mark_clean(const struct hvmem_heap *heap, struct hvmem__bank *b)
     b->table->reserved_frames = b->reserved_frames;
     b->table->offline_frames = b->offline_frames;
     b->table->quarantine_frames = b->quarantine_frames;
-    memcpy(b->table->free_blocks, b->free_blocks, sizeof b->free_blocks);
+    memcpy(b->table->in_bitmap, b->in_bitmap, sizeof b->in_bitmap);
     b->table->counts_checksum = hvmem__counts_checksum(b->table);
     hvmem__store(&b->table->clean, 1);
     return 1;
@@ -92,7 +93,7 @@ static int header_matches(const struct hvmem_heap *heap, const struct hvmem_bank
     return table->magic == HVMEM__TABLE_MAGIC && table->base == base && table->frames == frames &&
            table->node == bank->node && table->page_shift == heap->page_shift &&
            table->max_order == heap->max_order && table->checksum == hvmem__table_checksum(table) &&
-           table->clean <= 1 &&
+           table->clean <= 1 && hvmem__fronts_sound(table) &&
            (!table->clean || table->counts_checksum == hvmem__counts_checksum(table));
 }
 
@@ -219,7 +220,10 @@ static hvmem_status count_block(struct hvmem_heap *heap, struct hvmem__bank *b,
     }
     switch (block->state) {
     case HVMEM_BLOCK_FREE:
-        b->free_blocks[block->order]++;
+        if (b->table->front[block->order] != block->mfn) {
+            b->in_bitmap[block->order]++;
+            b->spread |= 1u << block->order;
+        }
         b->free_frames += frames;
         b->orders |= 1u << block->order;
         hvmem__arena_offer(heap, hvmem__arena_of(heap, b), block->order);
@@ -248,9 +252,10 @@ static void trust_counts(struct hvmem_heap *heap, struct hvmem__bank *b)
     b->offline_frames = b->table->offline_frames;
     b->quarantine_frames = b->table->quarantine_frames;
     for (k = 0; k <= heap->max_order; k++) {
-        b->free_blocks[k] = b->table->free_blocks[k];
-        b->free_frames += b->free_blocks[k] << k;
-        if (b->free_blocks[k]) {
+        b->in_bitmap[k] = b->table->in_bitmap[k];
+        b->spread |= (b->in_bitmap[k] ? 1u : 0u) << k;
+        b->free_frames += hvmem__set_count(b, k) << k;
+        if (hvmem__set_count(b, k)) {
             b->orders |= 1u << k;
             hvmem__arena_offer(heap, hvmem__arena_of(heap, b), k);
         }
@@ -387,8 +392,8 @@ static void forget_counts(struct hvmem_heap *heap)
         struct hvmem__bank *b = &heap->bank[heap->order_of_banks[i]];
 
         b->free_frames = 0;
-        b->orders = 0;
-        memset(b->free_blocks, 0, sizeof b->free_blocks);
+        b->orders = b->spread = 0;
+        memset(b->in_bitmap, 0, sizeof b->in_bitmap);
     }
 }
 

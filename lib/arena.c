@@ -5,40 +5,34 @@
 struct hvmem__bank *hvmem__arena_bank_far(struct hvmem_heap *heap, const struct hvmem__arena *arena,
                                           struct hvmem__bank *near, hvmem_mfn mfn)
 {
-    struct hvmem__bank *b = near, *banks = heap->bank;
-    hvmem_u32 number;
-
-    /* By address: what lies above `near` is found from there on. */
-    if (mfn < near->base || !near->live || &heap->arena[near->arena] != arena) {
-        if (arena->first_bank == HVMEM__NO_BANK)
-            return HVMEM_NULL;
-        b = &banks[arena->first_bank];
-    }
-    for (number = b->next; number != HVMEM__NO_BANK && banks[number].base <= mfn; number = b->next)
-        b = &banks[number];
-    return hvmem__bank_holds(b, mfn) ? b : HVMEM_NULL;
+    if (!near->live || &heap->arena[near->arena] != arena)
+        near = arena->first;
+    return near ? hvmem__bank_near(near, mfn) : HVMEM_NULL;
 }
 
 /* ---- sets -------------------------------------------------------------------------------------- */
 
-void hvmem__set_put_among(struct hvmem__bank *b, hvmem_u64 index, hvmem_u32 order)
+void hvmem__set_put_among(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order)
 {
-    hvmem__bits_set(&b->free[order], index);
-    b->free_blocks[order]++;
-    b->sole[order] = HVMEM__BITS_NONE;
+    b->spread |= 1u << order;
+    b->in_bitmap[order]++;
+    hvmem__bits_set(&b->free[order], hvmem__set_index(b, mfn, order));
 }
 
-int hvmem__take_out(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order)
+int hvmem__set_take_among(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order)
 {
-    return hvmem__set_take(b, hvmem__block_index(b, mfn, order), order);
-}
+    hvmem_u64 index = hvmem__set_index(b, mfn, order);
+    struct hvmem__member found;
 
-void hvmem__move_frames(struct hvmem__bank *from, struct hvmem__bank *to, hvmem_u64 frames)
-{
-    hvmem__store(&from->table->clean, 0);
-    hvmem__store(&to->table->clean, 0);
-    hvmem__add_frames(from, (hvmem_u64)0 - frames);
-    hvmem__add_frames(to, frames);
+    if (!hvmem__bits_find(&b->free[order], index, &found))
+        return 0;
+    if (!--b->in_bitmap[order]) {
+        b->spread &= ~(1u << order);
+        if (b->table->front[order] == HVMEM__NO_MFN)
+            b->orders &= ~(1u << order);
+    }
+    hvmem__bits_drop(&b->free[order], index, &found);
+    return 1;
 }
 
 /* ---- what a node knows of its arenas ---------------------------------------------------------- */
@@ -98,7 +92,7 @@ int hvmem__arena_find(struct hvmem_heap *heap, struct hvmem__arena *arena, struc
         hvmem_mfn h = mfn >> k << k;
         struct hvmem__bank *hb = hvmem__arena_bank(heap, arena, b, h);
 
-        if (hb && hvmem__bits_test(&hb->free[k], hvmem__block_index(hb, h, k))) {
+        if (hb && hvmem__set_has(hb, h, k)) {
             *head = h;
             *order = k;
             return 1;
@@ -127,30 +121,31 @@ int hvmem__arena_block(struct hvmem_heap *heap, struct hvmem__arena *arena, stru
 }
 
 /* Orders of which the arena has free blocks, a bit each. Arena lock held. */
-static hvmem_u32 orders_of(const struct hvmem_heap *heap, const struct hvmem__arena *arena)
+static hvmem_u32 orders_of(const struct hvmem__arena *arena)
 {
-    hvmem_u32 orders = 0, number;
+    const struct hvmem__bank *b;
+    hvmem_u32 orders = 0;
 
-    for (number = arena->first_bank; number != HVMEM__NO_BANK; number = heap->bank[number].next)
-        orders |= heap->bank[number].orders;
+    for (b = arena->first; b; b = b->next)
+        orders |= b->orders;
     return orders;
 }
 
 hvmem_u32 hvmem__arena_smallest(struct hvmem_heap *heap, const struct hvmem__arena *arena)
 {
-    hvmem_u32 orders = orders_of(heap, arena);
+    hvmem_u32 orders = orders_of(arena);
 
     return orders ? hvmem__lowest(orders) : heap->max_order + 1;
 }
 
-int hvmem__arena_has(const struct hvmem_heap *heap, const struct hvmem__arena *arena,
-                     hvmem_u32 order)
+int hvmem__arena_has(const struct hvmem__arena *arena, hvmem_u32 order)
 {
-    return orders_of(heap, arena) >> order != 0;
+    return orders_of(arena) >> order != 0;
 }
 
-int hvmem__arena_take(struct hvmem_heap *heap, struct hvmem__arena *arena, hvmem_u32 order,
-                      struct hvmem__window *window, hvmem_mfn *mfn, hvmem__record *record)
+struct hvmem__bank *hvmem__arena_take(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                                      hvmem_u32 order, struct hvmem__window *window, hvmem_mfn *mfn,
+                                      hvmem__record *record)
 {
     hvmem_mfn head = 0, at = 0;
     hvmem_u32 k;
@@ -161,8 +156,8 @@ int hvmem__arena_take(struct hvmem_heap *heap, struct hvmem__arena *arena, hvmem
         window->cut = HVMEM__NOT_CUT;
     b = hvmem__arena_search(heap, arena, window, order, &k, &head, &at);
     if (!b)
-        return 0;
+        return HVMEM_NULL;
     *record = hvmem__arena_carve(heap, arena, b, head, k, at, order);
     *mfn = at;
-    return 1;
+    return hvmem__arena_bank(heap, arena, b, at);
 }

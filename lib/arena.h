@@ -4,10 +4,9 @@
  * a block, and what becomes of its debts, is decided by the callers.
  *
  * INVARIANTS, under the arena's lock:
- *  - A free block of order k with first frame h is bit (h >> k) - (base >> k) of free[k] in the bank
- *    that holds h. No two free buddies below max_order exist (maximal merging). Blocks may reach
+ *  - A free block of order k with first frame h is in the set of order k of the bank that holds h (sets.h). No two free buddies below max_order exist (maximal merging). Blocks may reach
  *    into the next bank of the arena where two banks touch.
- *  - free_blocks, orders and free_frames of a bank equal its sets.
+ *  - free_frames of a bank equals its sets.
  *  - A block outside the free sets has its head bit set (or is on its way between two states in the
  *    hands of the CPU that holds the lock).
  * Every operation costs O(max_order) and writes one record a level.
@@ -37,7 +36,20 @@ struct hvmem__window {
 #define HVMEM__SEARCH_STEPS 64u
 #define HVMEM__NOT_CUT      (~(hvmem_u64)0)
 
-/* The bank of the arena that holds mfn, or NULL; `near` is tried first. */
+/*
+ * The bank that holds mfn among those of near's arena, or NULL. From `near` on by address: who goes
+ * through an arena in one direction passes each bank once.
+ */
+HVMEM_INLINE struct hvmem__bank *hvmem__bank_near(struct hvmem__bank *near, hvmem_mfn mfn)
+{
+    while (near->base > mfn && near->before)
+        near = near->before;
+    while (near->next && near->next->base <= mfn)
+        near = near->next;
+    return hvmem__bank_holds(near, mfn) ? near : (struct hvmem__bank *)HVMEM_NULL;
+}
+
+/* The bank of the arena that holds mfn, or NULL; `near`, of any arena, is tried first. */
 struct hvmem__bank *hvmem__arena_bank_far(struct hvmem_heap *heap, const struct hvmem__arena *arena,
                                           struct hvmem__bank *near, hvmem_mfn mfn);
 
@@ -60,11 +72,13 @@ hvmem_u32 hvmem__arena_give(struct hvmem_heap *heap, struct hvmem__arena *arena,
 
 /*
  * Take the smallest free block of at least `order`, lowest address first, split to `order`. Among
- * those of one order one that owes no flush is preferred, if it is among the first few. Returns 1 and the block with its debts (a free record), 0 if there is none. The caller sets the
- * head bit and the record. window NULL: anywhere.
+ * those of one order one that owes no flush is preferred, if it is among the first few. Returns the bank of the block and
+ * the block with its debts (a free record), or NULL if there is none. The caller sets the head bit and
+ * the record. window NULL: anywhere.
  */
-int hvmem__arena_take(struct hvmem_heap *heap, struct hvmem__arena *arena, hvmem_u32 order,
-                      struct hvmem__window *window, hvmem_mfn *mfn, hvmem__record *record);
+struct hvmem__bank *hvmem__arena_take(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                                      hvmem_u32 order, struct hvmem__window *window, hvmem_mfn *mfn,
+                                      hvmem__record *record);
 
 /*
  * The same for the commonest case: a block that owes nothing, anywhere, claims apart. Returns the
@@ -89,8 +103,7 @@ struct hvmem__bank *hvmem__arena_search(struct hvmem_heap *heap, const struct hv
 hvmem_u32 hvmem__arena_smallest(struct hvmem_heap *heap, const struct hvmem__arena *arena);
 
 /* Whether the arena has a free block of at least this order. */
-int hvmem__arena_has(const struct hvmem_heap *heap, const struct hvmem__arena *arena,
-                     hvmem_u32 order);
+int hvmem__arena_has(const struct hvmem__arena *arena, hvmem_u32 order);
 
 /* The free block that holds mfn: its head and order; 0 if mfn is not free. */
 int hvmem__arena_find(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,

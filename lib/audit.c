@@ -4,6 +4,7 @@
 
 #include "drain.h"
 #include "free.h"
+#include "sets.h"
 
 /* ---- one block ------------------------------------------------------------------------------ */
 
@@ -17,7 +18,7 @@ static hvmem_u32 free_orders_at(struct hvmem_heap *heap, struct hvmem__arena *ar
         hvmem_mfn h = mfn >> k << k;
         struct hvmem__bank *hb = hvmem__arena_bank(heap, arena, b, h);
 
-        if (hb && hvmem__bits_test(&hb->free[k], hvmem__block_index(hb, h, k))) {
+        if (hb && hvmem__set_has(hb, h, k)) {
             *order = k;
             n++;
         }
@@ -31,7 +32,7 @@ static int is_free_block(struct hvmem_heap *heap, struct hvmem__arena *arena, st
     struct hvmem__bank *hb = hvmem__arena_bank(heap, arena, b, mfn);
 
     (void)heap;
-    return hb && hvmem__bits_test(&hb->free[k], hvmem__block_index(hb, mfn, k));
+    return hb && hvmem__set_has(hb, mfn, k);
 }
 
 /* Whether all frames of a block belong to banks of the arena. */
@@ -61,14 +62,9 @@ static int starts_inside(struct hvmem_heap *heap, struct hvmem__arena *arena, st
         b = hvmem__arena_bank(heap, arena, b, at);
         if (hvmem__bits_next(&b->head, at - b->base) < end - b->base)
             return 1;
-        for (k = 0; k < order; k++) {
-            hvmem_u64 index =
-                hvmem__bits_next(&b->free[k], hvmem__block_index(b, at, k) +
-                                                  ((at & (((hvmem_u64)1 << k) - 1)) ? 1 : 0));
-
-            if (index != HVMEM__BITS_NONE && hvmem__block_mfn(b, index, k) < end)
+        for (k = 0; k < order; k++)
+            if (hvmem__set_next(b, at, k) < end)
                 return 1;
-        }
     }
     return 0;
 }
@@ -89,10 +85,7 @@ static int dirt_is_sound(struct hvmem_heap *heap, struct hvmem__arena *arena, st
     right = mfn + ((hvmem_u64)1 << (order - 1));
     b = hvmem__arena_bank(heap, arena, b, right);
     node = hvmem__load(hvmem__record_at(b, right));
-    return !(node >> 4) && hvmem__node_left(node) <= HVMEM__DIRT_MIXED &&
-           hvmem__node_right(node) <= HVMEM__DIRT_MIXED &&
-           !(hvmem__node_left(node) == hvmem__node_right(node) &&
-             hvmem__node_left(node) != HVMEM__DIRT_MIXED);
+    return hvmem__node_is_sound(node);
 }
 
 static const char *check_free(struct hvmem_heap *heap, struct hvmem__arena *arena,
@@ -216,13 +209,14 @@ static const char *compare(struct hvmem_heap *heap, const struct hvmem__bank *b,
 
     for (k = 0; k <= heap->max_order; k++) {
         frames += found->free_blocks[k] << k;
-        if (found->free_blocks[k] != b->free_blocks[k])
+        if (found->free_blocks[k] != hvmem__set_count(b, k))
             return "count of free blocks";
-        if (!found->free_blocks[k] != !(b->orders >> k & 1))
+        if (!found->free_blocks[k] != !(b->orders >> k & 1) ||
+            !b->in_bitmap[k] != !(b->spread >> k & 1))
             return "mask of orders";
-        if (b->sole[k] != HVMEM__BITS_NONE &&
-            (found->free_blocks[k] != 1 || !hvmem__bits_test(&b->free[k], b->sole[k])))
-            return "sole free block of an order";
+        if (b->table->front[k] != HVMEM__NO_MFN &&
+            hvmem__bits_test(&b->free[k], hvmem__set_index(b, b->table->front[k], k)))
+            return "front of a set also in its bitmap";
         if (found->free_blocks[k] &&
             !(heap->node[b->node].may[k] >> heap->arena[b->arena].slot & 1))
             return "node does not know of a free block";
@@ -240,11 +234,9 @@ static hvmem_status audit_arena(struct hvmem_heap *heap, struct hvmem__arena *ar
 {
     hvmem_u64 state = hvmem__lock_arena(heap, arena);
     hvmem_status status = HVMEM_OK;
-    hvmem_u32 number;
+    struct hvmem__bank *b;
 
-    for (number = arena->first_bank; number != HVMEM__NO_BANK && !status;
-         number = heap->bank[number].next) {
-        struct hvmem__bank *b = &heap->bank[number];
+    for (b = arena->first; b && !status; b = b->next) {
         struct hvmem__found found;
 
         memset(&found, 0, sizeof found);

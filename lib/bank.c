@@ -97,7 +97,7 @@ static hvmem_u32 arena_for(struct hvmem_heap *heap, const struct hvmem__bank *b)
         memset(arena, 0, sizeof *arena);
         arena->node = b->node;
         arena->slot = slot;
-        arena->first_bank = HVMEM__NO_BANK;
+        arena->first = HVMEM_NULL;
         arena->counted = heap->claims_active;
         hvmem__store_release(&node->arena[slot], (hvmem_u16)index);
     }
@@ -107,18 +107,20 @@ static hvmem_u32 arena_for(struct hvmem_heap *heap, const struct hvmem__bank *b)
 hvmem_status hvmem__bank_link(struct hvmem_heap *heap, struct hvmem__bank *b)
 {
     hvmem_u32 number = (hvmem_u32)(b - heap->bank), at, i;
+    struct hvmem__bank **link, *before = HVMEM_NULL;
     struct hvmem__arena *arena;
-    hvmem_u32 *link;
     hvmem_u64 state;
 
     b->arena = arena_for(heap, b);
     arena = &heap->arena[b->arena];
     state = hvmem__lock_arena(heap, arena);
-    link = &arena->first_bank;
-    while (*link != HVMEM__NO_BANK && heap->bank[*link].base < b->base)
-        link = &heap->bank[*link].next;
+    for (link = &arena->first; *link && (*link)->base < b->base; link = &before->next)
+        before = *link;
     b->next = *link;
-    *link = number;
+    b->before = before;
+    if (b->next)
+        b->next->before = b;
+    *link = b;
     b->live = 1;
     hvmem__unlock_arena(heap, arena, state);
 
@@ -138,7 +140,6 @@ void hvmem__bank_unlink(struct hvmem_heap *heap, struct hvmem__bank *b)
 {
     hvmem_u32 number = (hvmem_u32)(b - heap->bank), i;
     struct hvmem__arena *arena = hvmem__arena_of(heap, b);
-    hvmem_u32 *link;
     hvmem_u64 state;
 
     directory_begin(heap);
@@ -149,10 +150,12 @@ void hvmem__bank_unlink(struct hvmem_heap *heap, struct hvmem__bank *b)
     hvmem__store(&heap->banks, heap->banks - 1);
     directory_end(heap);
     state = hvmem__lock_arena(heap, arena);
-    link = &arena->first_bank;
-    while (*link != number)
-        link = &heap->bank[*link].next;
-    *link = b->next;
+    if (b->before)
+        b->before->next = b->next;
+    else
+        arena->first = b->next;
+    if (b->next)
+        b->next->before = b->before;
     b->live = 0;
     hvmem__unlock_arena(heap, arena, state);
     if (--heap->node[b->node].banks == 0)

@@ -52,20 +52,20 @@ HVMEM_INLINE hvmem__record *hvmem__record_at(const struct hvmem__bank *b, hvmem_
     return &b->record[mfn - b->base];
 }
 
+/* The same for loops: where the bank's records would be if they began with frame 0's. */
+HVMEM_INLINE hvmem_uptr hvmem__records_of(const struct hvmem__bank *b)
+{
+    return (hvmem_uptr)b->record - (hvmem_uptr)b->base * sizeof(hvmem__record);
+}
+
+HVMEM_INLINE hvmem__record *hvmem__record_in(hvmem_uptr records, hvmem_mfn mfn)
+{
+    return (hvmem__record *)(records + (hvmem_uptr)mfn * sizeof(hvmem__record));
+}
+
 HVMEM_INLINE int hvmem__bank_holds(const struct hvmem__bank *b, hvmem_mfn mfn)
 {
     return mfn - b->base < b->frames;
-}
-
-/* Index of the block of order k at mfn in the bank's free set of that order. */
-HVMEM_INLINE hvmem_u64 hvmem__block_index(const struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 k)
-{
-    return (mfn >> k) - (b->base >> k);
-}
-
-HVMEM_INLINE hvmem_mfn hvmem__block_mfn(const struct hvmem__bank *b, hvmem_u64 index, hvmem_u32 k)
-{
-    return ((b->base >> k) + index) << k;
 }
 
 HVMEM_INLINE int hvmem__is_head(const struct hvmem__bank *b, hvmem_mfn mfn)

@@ -126,7 +126,7 @@ void hvmem__claim_use(struct hvmem_heap *heap, struct hvmem_domain *domain, hvme
  */
 static void switch_counting(struct hvmem_heap *heap, hvmem_u32 on)
 {
-    hvmem_u32 i, number;
+    hvmem_u32 i;
     hvmem_u64 claims;
 
     if (heap->claims_active == on)
@@ -143,8 +143,10 @@ static void switch_counting(struct hvmem_heap *heap, hvmem_u32 on)
         struct hvmem__arena *arena = &heap->arena[i];
         hvmem_u64 state = hvmem__lock_arena(heap, arena), frames = 0;
 
-        for (number = arena->first_bank; number != HVMEM__NO_BANK; number = heap->bank[number].next)
-            frames += heap->bank[number].free_frames;
+        const struct hvmem__bank *b;
+
+        for (b = arena->first; b; b = b->next)
+            frames += b->free_frames;
         arena->counted = on;
         if (on)
             hvmem__claim_give(heap, arena, frames);

@@ -33,8 +33,6 @@ HVMEM_STATIC_ASSERT(HVMEM_STAMP_WIDTH >= 1 && HVMEM_STAMP_WIDTH <= HVMEM__STAMP_
                     stamp_width_fits_record);
 #define HVMEM__STAMP_MASK (((hvmem_u64)1 << HVMEM_STAMP_WIDTH) - 1)
 
-#define HVMEM__AGELESS (~(hvmem_u64)0)
-
 /* Debts that only a flush of translations pays: blocks with one of them carry a stamp. */
 #define HVMEM__OWES_FLUSH (HVMEM_OWES_TLB | HVMEM_OWES_FOREIGN)
 
@@ -61,14 +59,22 @@ HVMEM_INLINE hvmem_u32 hvmem__stamp_encode(hvmem_u64 time)
 }
 
 /*
- * How old the stamp of a record is; all bits set for one that owes no flush. The stamp a merged block
+ * The youth of a record's stamp is the larger the younger it is: its upper bits are all bits set less the
+ * age, what is below them is of no account. 0 if the record owes no flush. The stamp a merged block
  * carries is the youngest of its parts'.
  */
-HVMEM_INLINE hvmem_u64 hvmem__stamp_age(hvmem__record record, hvmem_u64 now)
+HVMEM_INLINE hvmem_u64 hvmem__stamp_youth(hvmem__record record, hvmem_u64 now)
 {
-    if (!(hvmem__rec_owed(record) & HVMEM__OWES_FLUSH))
-        return HVMEM__AGELESS;
-    return (now - hvmem__rec_stamp(record)) & HVMEM__STAMP_MASK;
+    if (!(record & (hvmem__record)HVMEM__OWES_FLUSH << 8))
+        return 0;
+    return (record << (32 - HVMEM_STAMP_WIDTH)) - ((now + 1) << (64 - HVMEM_STAMP_WIDTH));
+}
+
+/* The stamp of that youth. */
+HVMEM_INLINE hvmem_u32 hvmem__stamp_of_youth(hvmem_u64 youth, hvmem_u64 now)
+{
+    return (hvmem_u32)((youth + ((now + 1) << (64 - HVMEM_STAMP_WIDTH))) >>
+                       (64 - HVMEM_STAMP_WIDTH));
 }
 
 /*

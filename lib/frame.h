@@ -18,7 +18,7 @@
  *  - free bit of order k set: the frame starts a free block; owed, stamp and MIXED of its record
  *    describe the block (state and owner are 0, order is k).
  *  - otherwise the frame is inside a block and its record means nothing, except: a frame that is
- *    the first of the right half of a MIXED buddy node holds that node's dirt (struct below).
+ *    the first of the right half of a MIXED buddy node holds that node's dirt (dirt.h).
  * Only such records are ever read; the table starts with unknown content.
  *
  * Who may change it: under the arena's lock, but for blocks of the orders that go through caches.
@@ -177,22 +177,6 @@ HVMEM_INLINE hvmem_u32 hvmem__rec_debts(hvmem__record r)
     if (hvmem__rec_owner(r) && !(owed & HVMEM_OWES_TLB))
         owed &= ~HVMEM_OWES_FOREIGN;
     return owed;
-}
-
-/* Record of a right half's first frame while its node is MIXED. */
-HVMEM_INLINE hvmem__record hvmem__node_make(hvmem_u32 left_dirt, hvmem_u32 right_dirt)
-{
-    return (hvmem__record)left_dirt | (hvmem__record)right_dirt << 2;
-}
-
-HVMEM_INLINE hvmem_u32 hvmem__node_left(hvmem__record node)
-{
-    return (hvmem_u32)node & 3u;
-}
-
-HVMEM_INLINE hvmem_u32 hvmem__node_right(hvmem__record node)
-{
-    return (hvmem_u32)(node >> 2) & 3u;
 }
 
 /*

@@ -12,7 +12,7 @@
  * Work after which a lock section of a bulk free lets others in, in merges (hvmem__arena_give); a
  * block costs as much as FREE_WORK of them by itself. The last block may rise by all orders.
  */
-#define BULK_WORK 44u
+#define BULK_WORK 40u
 #define FREE_WORK 4u
 
 hvmem_status hvmem__state_error(hvmem_u32 state)

@@ -20,7 +20,6 @@
 /* Arenas a node can have; a power of two. The arena of a frame is (mfn >> arena_order) modulo it. */
 #define HVMEM__NODE_ARENAS 64u
 #define HVMEM__NO_ARENA    0xffffu
-#define HVMEM__NO_BANK     0xffffffffu
 #define HVMEM__NO_MFN      (~(hvmem_u64)0)
 
 /*
@@ -34,31 +33,31 @@ struct hvmem__bank {
     struct hvmem__table *table;
     hvmem_u32 live;  /* 1 while in the directory; admin lock, and the arena's lock to clear it */
     hvmem_u32 arena; /* index */
-    hvmem_u32 next;  /* next bank of the arena by address, or HVMEM__NO_BANK; arena lock */
+    struct hvmem__bank *next, *before; /* of the arena, by address, or NULL; arena lock */
     hvmem_node node;
     hvmem_mfn group_base; /* the bank as the host gave it */
     hvmem_u64 group_frames;
-    hvmem_u32 orders;      /* bit k: free_blocks[k] != 0 */
+    hvmem_u32 orders;      /* bit k: there are free blocks of order k */
+    hvmem_u32 spread;      /* bit k: of them some in the bitmap, in_bitmap[k] != 0 */
     hvmem_u32 hotplug;     /* range for node look-up only; no table */
     hvmem_u64 free_frames; /* in free blocks whose head is in this bank */
     hvmem_u64 reserved_frames;
     hvmem_u64 offline_frames; /* OFFLINE, OFFLINING excluded */
     hvmem_u64 quarantine_frames;
-    hvmem_u64 free_blocks[HVMEM_ORDER_LIMIT + 1];
-    hvmem_u64
-        sole[HVMEM_ORDER_LIMIT + 1]; /* the set's only member if that is known, or BITS_NONE */
-    struct hvmem__bits head;         /* frames that start a block outside the free set */
-    struct hvmem__bits free[HVMEM_ORDER_LIMIT + 1]; /* blocks of each order, by index from base */
+    hvmem_u64 in_bitmap[HVMEM_ORDER_LIMIT + 1]; /* members of free[k] */
+    struct hvmem__bits head;                    /* frames that start a block outside the free set */
+    struct hvmem__bits
+        free[HVMEM_ORDER_LIMIT + 1]; /* blocks of each order, by index from base (sets.h) */
 };
 
 struct hvmem__arena {
     struct hvmem_lock lock;
     hvmem_node node;
-    hvmem_u32 slot;       /* place in its node's tables */
-    hvmem_u32 first_bank; /* banks by address */
-    hvmem_u32 counted;    /* claims are being counted here (claim.h); arena lock */
-    hvmem_u32 owing;      /* 1: a free block may owe a flush; arena lock */
-    hvmem_u8 pad[HVMEM_LINE - 28];
+    hvmem_u32 slot;            /* place in its node's tables */
+    struct hvmem__bank *first; /* banks by address */
+    hvmem_u32 counted;         /* claims are being counted here (claim.h); arena lock */
+    hvmem_u32 owing;           /* 1: a free block may owe a flush; arena lock */
+    hvmem_u8 pad[HVMEM_LINE - 32];
 };
 
 /*

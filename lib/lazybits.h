@@ -94,17 +94,6 @@ HVMEM_INLINE void hvmem__bits_set_mask(struct hvmem__bits *bits, hvmem_u64 word,
         hvmem__bits_raise(bits, word >> 6);
 }
 
-/* Add the first member of an empty set: all words above level 0 are 0. */
-HVMEM_INLINE void hvmem__bits_set_first(struct hvmem__bits *bits, hvmem_u64 number)
-{
-    hvmem__store(&bits->level[0][number >> 6], (hvmem_u64)1 << (number & 63));
-    hvmem__store_release(&bits->level[1][number >> 12], (hvmem_u64)1 << (number >> 6 & 63));
-    if (hvmem__unlikely(bits->levels > 3))
-        hvmem__bits_raise(bits, number >> 12);
-    else if (bits->levels > 2)
-        bits->level[2][number >> 18] = (hvmem_u64)1 << (number >> 12 & 63);
-}
-
 /* Word `word` of level 0 loses members; `left` are the others. */
 HVMEM_INLINE void hvmem__bits_leave(struct hvmem__bits *bits, hvmem_u64 word, hvmem_u64 left)
 {
@@ -162,16 +151,6 @@ HVMEM_INLINE void hvmem__bits_drop(struct hvmem__bits *bits, hvmem_u64 number,
     hvmem__store_release(found->up, valid);
     if (!valid && hvmem__unlikely(bits->levels > 2))
         hvmem__bits_lower(bits, number >> 12);
-}
-
-/* Remove the only member of a set: what its word holds means nothing from then on. */
-HVMEM_INLINE void hvmem__bits_drop_last(struct hvmem__bits *bits, hvmem_u64 number)
-{
-    hvmem__store_release(&bits->level[1][number >> 12], 0);
-    if (hvmem__unlikely(bits->levels > 3))
-        hvmem__bits_lower(bits, number >> 12);
-    else if (bits->levels > 2)
-        bits->level[2][number >> 18] = 0;
 }
 
 HVMEM_INLINE void hvmem__bits_set(struct hvmem__bits *bits, hvmem_u64 number)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* look.c: looking at a heap without changing it: look-up, walk, counts, watermarks. */
-#include "arena.h"
 #include "claim.h"
 #include "drain.h"
 #include "free.h"
+#include "sets.h"
 #include "walk.h"
 
 #define SNAPSHOT_TRIES 64u
@@ -65,7 +65,7 @@ static void add_bank(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_node 
         stats->offline += b->offline_frames;
         stats->quarantined += b->quarantine_frames;
         for (k = 0; k <= heap->max_order; k++)
-            stats->free_blocks[k] += b->free_blocks[k];
+            stats->free_blocks[k] += hvmem__set_count(b, k);
     }
     hvmem__unlock_arena(heap, arena, state);
 }

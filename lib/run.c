@@ -7,6 +7,7 @@
 #include "drain.h"
 #include "free.h"
 #include "pcpu.h"
+#include "sets.h"
 #include "testpoint.h"
 
 /* Longest stretch reserved under one lock section, in max-order blocks. */
@@ -189,12 +190,10 @@ static hvmem_mfn next_block(const struct hvmem__bank *b, hvmem_mfn from, hvmem_u
 
     for (; orders; orders &= orders - 1) {
         hvmem_u32 o = hvmem__lowest(orders);
-        hvmem_mfn up =
-            hvmem__round_up(from > b->base ? from : b->base >> o << o, (hvmem_u64)1 << o);
-        hvmem_u64 index = hvmem__bits_next(&b->free[o], hvmem__block_index(b, up, o));
+        hvmem_mfn next = hvmem__set_next(b, from > b->base ? from : b->base, o);
 
-        if (index != HVMEM__BITS_NONE && hvmem__block_mfn(b, index, o) < best)
-            best = hvmem__block_mfn(b, index, o);
+        if (next < best)
+            best = next;
     }
     return best;
 }

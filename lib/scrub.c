@@ -4,13 +4,13 @@
  * on their way from their owner to the free sets. A block being scrubbed is RESERVED, so that nobody
  * takes or frees it; what was not reached goes back as dirty as it was.
  */
-#include "arena.h"
 #include "cache.h"
 #include "claim.h"
 #include "clock.h"
 #include "drain.h"
 #include "flush.h"
 #include "free.h"
+#include "sets.h"
 #include "settle.h"
 #include "take.h"
 #include "testpoint.h"
@@ -46,11 +46,10 @@ static int free_from(struct hvmem_heap *heap, struct hvmem__arena *arena, struct
         return 1;
     for (; orders; orders &= orders - 1) {
         hvmem_u32 k = hvmem__lowest(orders);
-        hvmem_u64 index = hvmem__bits_next(&b->free[k], hvmem__block_index(b, at, k));
+        hvmem_mfn next = hvmem__set_next(b, at + 1, k);
 
-        if (index != HVMEM__BITS_NONE && hvmem__block_mfn(b, index, k) > at &&
-            hvmem__block_mfn(b, index, k) < best) {
-            best = hvmem__block_mfn(b, index, k);
+        if (next < best) {
+            best = next;
             *order = k;
         }
     }

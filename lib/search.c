@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* search.c: which free block of an arena a request gets: by order, window, colour and debts. */
-#include "arena.h"
+#include "sets.h"
 
 #include "clock.h"
 
@@ -60,8 +60,7 @@ static int avoided(const struct hvmem_heap *heap, const struct hvmem__window *w,
 static hvmem_mfn first_of_set(const struct hvmem_heap *heap, const struct hvmem__arena *arena,
                               const struct hvmem__bank *b, hvmem_u32 k)
 {
-    hvmem_u64 index = hvmem__bits_first(&b->free[k]);
-    hvmem_mfn first = hvmem__block_mfn(b, index, k), head = first;
+    hvmem_mfn first = hvmem__set_first(b, k), head = first;
     hvmem_u32 steps;
 
     if (hvmem__likely(!arena->owing))
@@ -69,10 +68,9 @@ static hvmem_mfn first_of_set(const struct hvmem_heap *heap, const struct hvmem_
     for (steps = 0; steps < PREFER_STEPS; steps++) {
         if (!hvmem__immature(heap, hvmem__load_acquire(hvmem__record_at(b, head))))
             return head;
-        index = hvmem__bits_next(&b->free[k], index + 1);
-        if (index == HVMEM__BITS_NONE)
+        head = hvmem__set_next(b, head + 1, k);
+        if (head == HVMEM__NO_MFN)
             break;
-        head = hvmem__block_mfn(b, index, k);
     }
     return first;
 }
@@ -85,14 +83,13 @@ static int search_set(const struct hvmem_heap *heap, const struct hvmem__bank *b
                       struct hvmem__window *w, hvmem_u32 k, hvmem_u32 order, hvmem_mfn *head,
                       hvmem_mfn *at)
 {
-    hvmem_u64 index = w->lo > b->base ? hvmem__block_index(b, w->lo, k) : 0;
+    hvmem_mfn from = (w->lo > b->base ? w->lo : b->base) >> k << k;
     hvmem_u32 steps;
 
-    for (steps = 0; steps < HVMEM__SEARCH_STEPS; steps++, index++) {
-        index = hvmem__bits_next(&b->free[k], index);
-        if (index == HVMEM__BITS_NONE)
+    for (steps = 0; steps < HVMEM__SEARCH_STEPS; steps++, from = *head + 1) {
+        *head = hvmem__set_next(b, from, k);
+        if (*head == HVMEM__NO_MFN)
             return 0;
-        *head = hvmem__block_mfn(b, index, k);
         if (*head >= w->hi)
             return 0;
         if (fits(w, *head, k, order, at) &&
@@ -109,10 +106,10 @@ struct hvmem__bank *hvmem__arena_search(struct hvmem_heap *heap, const struct hv
                                         hvmem_mfn *head, hvmem_mfn *at)
 {
     struct hvmem__bank *best = HVMEM_NULL;
-    hvmem_u32 best_k = heap->max_order + 1, number;
+    hvmem_u32 best_k = heap->max_order + 1;
+    struct hvmem__bank *b;
 
-    for (number = arena->first_bank; number != HVMEM__NO_BANK; number = heap->bank[number].next) {
-        struct hvmem__bank *b = &heap->bank[number];
+    for (b = arena->first; b; b = b->next) {
         hvmem_u32 left = b->orders >> order << order;
 
         /* A block of the last order may reach past the bank's end into the window. */

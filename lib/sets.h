@@ -1,93 +1,139 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * sets.h: one block in and out of the sets of its bank, and the counts that go with it: between merge.c
- * and split.c. The sets' sole members are known where a set was filled from empty: what a split leaves
- * behind and a merge picks up again, level by level, without a look at the bitmaps.
+ * sets.h: the free blocks of a bank, a set an order, and the counts that go with them. A set is a bitmap
+ * and, in front of it, one member that is not in the bitmap. What a split leaves behind it mostly finds
+ * the front empty, and a merge finds its buddy there: neither touches the bitmap then.
  *
- * INVARIANT: sole[k] is HVMEM__BITS_NONE, or the only member of free[k].
- * Every function here: the arena's lock is held.
+ * INVARIANT: front[k], in the bank's table, is HVMEM__NO_MFN or the first frame of a free block of order
+ * k that free[k] does not hold. `orders`, `spread` and in_bitmap of the bank equal its sets.
+ * Every function here: the arena's lock is held; blocks are named by their first frame.
  */
 #ifndef HVMEM_LIB_SETS_H
 #define HVMEM_LIB_SETS_H
 
 #include "arena.h"
+#include "dirt.h"
 
-/* A block enters a set that has others. */
-void hvmem__set_put_among(struct hvmem__bank *b, hvmem_u64 index, hvmem_u32 order);
-
-/* Frames of free blocks change from one bank's count to the other's. */
-void hvmem__move_frames(struct hvmem__bank *from, struct hvmem__bank *to, hvmem_u64 frames);
-
-/* As hvmem__set_take(), of the block at mfn. */
-int hvmem__take_out(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order);
-
-/* A block enters a set. The rest of the bank's counts are the caller's. */
-HVMEM_INLINE void hvmem__set_put(struct hvmem__bank *b, hvmem_u64 index, hvmem_u32 order)
+/* Place of a block in the bitmap of its set. */
+HVMEM_INLINE hvmem_u64 hvmem__set_index(const struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order)
 {
-    if (hvmem__likely(!b->free_blocks[order])) {
-        hvmem__bits_set_first(&b->free[order], index);
-        b->free_blocks[order] = 1;
-        b->sole[order] = index;
-    } else {
-        hvmem__set_put_among(b, index, order);
-    }
+    return (mfn >> order) - (b->base >> order);
 }
 
-/* The sole member of a set leaves it. */
-HVMEM_INLINE void hvmem__set_take_sole(struct hvmem__bank *b, hvmem_u64 index, hvmem_u32 order)
-{
-    hvmem__bits_drop_last(&b->free[order], index);
-    b->free_blocks[order] = 0;
-    b->sole[order] = HVMEM__BITS_NONE;
-    b->orders &= ~(1u << order);
-}
+/* A block enters the bitmap of a set, or leaves it: whether it was there. As the functions below. */
+void hvmem__set_put_among(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order);
+int hvmem__set_take_among(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order);
 
-/* A member that was found, one of several for all that is known, leaves the set. */
-HVMEM_INLINE void hvmem__set_take_found(struct hvmem__bank *b, hvmem_u64 index, hvmem_u32 order,
-                                        const struct hvmem__member *found)
+/*
+ * A block enters the set whose front is at *front. The bank's mask of orders and its frames are the
+ * caller's. Loops over the orders carry `front` along.
+ */
+HVMEM_INLINE void hvmem__set_put(struct hvmem__bank *b, hvmem_mfn *front, hvmem_mfn mfn,
+                                 hvmem_u32 order)
 {
-    hvmem__bits_drop(&b->free[order], index, found);
-    if (!--b->free_blocks[order])
-        b->orders &= ~(1u << order);
+    if (hvmem__likely(*front == HVMEM__NO_MFN))
+        hvmem__store(front, mfn);
+    else
+        hvmem__set_put_among(b, mfn, order);
 }
 
 /*
- * Enter a free block without merging; the bank's frames are the caller's to count. As
- * hvmem__set_put(), where sets with and without members are as likely.
+ * Take a block of `size` frames out of the set whose front is at *front, if it is in it; whether it was.
+ * If it was the front, `size` is added to *taken, for hvmem__set_taken(). The bank's frames are the
+ * caller's to count.
  */
+HVMEM_INLINE int hvmem__set_take_one(struct hvmem__bank *b, hvmem_mfn *front, hvmem_mfn mfn,
+                                     hvmem_u64 size, hvmem_u32 *taken)
+{
+    if (hvmem__unlikely(*front != mfn))
+        return hvmem__set_take_among(b, mfn, hvmem__lowest(size));
+    hvmem__store(front, HVMEM__NO_MFN);
+    *taken |= (hvmem_u32)size;
+    return 1;
+}
+
+/* Of the orders that lost a block those without any leave the bank's mask. */
+HVMEM_INLINE void hvmem__set_taken(struct hvmem__bank *b, hvmem_u32 taken)
+{
+    b->orders &= ~taken | b->spread;
+}
+
+/* Take a block out of its set if it is in it; whether it was. Its frames are the caller's to count. */
+HVMEM_INLINE int hvmem__set_take(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order)
+{
+    hvmem_u32 taken = 0;
+
+    if (!hvmem__set_take_one(b, &b->table->front[order], mfn, (hvmem_u64)1 << order, &taken))
+        return 0;
+    hvmem__set_taken(b, taken);
+    return 1;
+}
+
+/* Enter a free block without merging; the bank's frames are the caller's to count. */
 HVMEM_INLINE void hvmem__enter(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order,
                                hvmem__record record)
 {
-    hvmem_u64 index = hvmem__block_index(b, mfn, order);
-
     hvmem__store(hvmem__record_at(b, mfn), record);
     b->orders |= 1u << order;
-    b->sole[order] = b->free_blocks[order]++ ? HVMEM__BITS_NONE : index;
-    hvmem__bits_set(&b->free[order], index);
+    hvmem__set_put(b, &b->table->front[order], mfn, order);
 }
 
-/*
- * Take a free block out of its set if it is in it; whether it was. The bank's frames are the
- * caller's to count.
- */
-HVMEM_INLINE int hvmem__set_take(struct hvmem__bank *b, hvmem_u64 index, hvmem_u32 order)
+/* Free blocks of an order. */
+HVMEM_INLINE hvmem_u64 hvmem__set_count(const struct hvmem__bank *b, hvmem_u32 order)
 {
-    struct hvmem__member found;
+    return b->in_bitmap[order] + (b->table->front[order] != HVMEM__NO_MFN);
+}
 
-    if (hvmem__likely(b->sole[order] == index)) {
-        hvmem__set_take_sole(b, index, order);
-        return 1;
-    }
-    if (!hvmem__bits_find(&b->free[order], index, &found))
-        return 0;
-    hvmem__set_take_found(b, index, order, &found);
-    return 1;
+HVMEM_INLINE int hvmem__set_has(const struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order)
+{
+    return b->table->front[order] == mfn ||
+           hvmem__bits_test(&b->free[order], hvmem__set_index(b, mfn, order));
+}
+
+/* The lowest of the front, if it is not below `from`, and the block at `index` of the bitmap. */
+HVMEM_INLINE hvmem_mfn hvmem__set_lower(const struct hvmem__bank *b, hvmem_mfn from,
+                                        hvmem_u64 index, hvmem_u32 order)
+{
+    hvmem_mfn front = b->table->front[order], in_bitmap = HVMEM__NO_MFN;
+
+    if (index != HVMEM__BITS_NONE)
+        in_bitmap = ((b->base >> order) + index) << order;
+    return front >= from && front < in_bitmap ? front : in_bitmap;
+}
+
+/* The first block of a set that does not start below `from`, or NO_MFN; from + 2^order > base. */
+HVMEM_INLINE hvmem_mfn hvmem__set_next(const struct hvmem__bank *b, hvmem_mfn from, hvmem_u32 order)
+{
+    hvmem_mfn up = hvmem__round_up(from, (hvmem_u64)1 << order);
+
+    return hvmem__set_lower(
+        b, up, hvmem__bits_next(&b->free[order], hvmem__set_index(b, up, order)), order);
+}
+
+/* The first block of a set that is not empty. */
+HVMEM_INLINE hvmem_mfn hvmem__set_first(const struct hvmem__bank *b, hvmem_u32 order)
+{
+    hvmem_mfn front = b->table->front[order];
+
+    if (hvmem__likely(front != HVMEM__NO_MFN && !(b->spread >> order & 1)))
+        return front;
+    return hvmem__set_lower(b, 0, hvmem__bits_first(&b->free[order]), order);
 }
 
 /* Add to a bank's count of free frames (two's complement). */
 HVMEM_INLINE void hvmem__add_frames(struct hvmem__bank *b, hvmem_u64 frames)
 {
     hvmem__store(&b->free_frames, b->free_frames + frames);
+}
+
+/* Frames of free blocks change from one bank's count to the other's. */
+HVMEM_INLINE void hvmem__move_frames(struct hvmem__bank *from, struct hvmem__bank *to,
+                                     hvmem_u64 frames)
+{
+    hvmem__store(&from->table->clean, 0);
+    hvmem__store(&to->table->clean, 0);
+    hvmem__add_frames(from, (hvmem_u64)0 - frames);
+    hvmem__add_frames(to, frames);
 }
 
 #endif

@@ -6,17 +6,17 @@ void hvmem__split_record(struct hvmem_heap *heap, struct hvmem__arena *arena, st
                          hvmem_mfn mfn, hvmem__record whole, hvmem__record *left,
                          hvmem__record *right)
 {
-    hvmem_u32 order = hvmem__rec_order(whole) - 1;
-    hvmem_mfn right_mfn = mfn + ((hvmem_u64)1 << order);
+    hvmem_mfn middle = mfn + ((hvmem_u64)1 << (hvmem__rec_order(whole) - 1));
+    const struct hvmem__bank *rb;
+    hvmem__record node;
 
-    *left = *right = hvmem__rec_with_order(whole, order);
-    if (hvmem__rec_dirt(whole) == HVMEM__DIRT_MIXED) {
-        struct hvmem__bank *rb = hvmem__arena_bank(heap, arena, b, right_mfn);
-        hvmem__record node = hvmem__load(hvmem__record_at(rb, right_mfn));
-
-        *left = hvmem__rec_with_dirt(*left, hvmem__node_left(node));
-        *right = hvmem__rec_with_dirt(*right, hvmem__node_right(node));
-    }
+    *left = *right = whole - 1; /* the order */
+    if (hvmem__rec_dirt(whole) != HVMEM__DIRT_MIXED)
+        return;
+    rb = hvmem__arena_bank(heap, arena, b, middle);
+    node = hvmem__load(hvmem__record_at(rb, middle));
+    *left = hvmem__rec_with_dirt(*left, hvmem__mark_dirt(hvmem__node_left(node)));
+    *right = hvmem__rec_with_dirt(*right, hvmem__mark_dirt(hvmem__node_right(node)));
 }
 
 /*
@@ -26,32 +26,16 @@ void hvmem__split_record(struct hvmem_heap *heap, struct hvmem__arena *arena, st
 static HVMEM_NOINLINE void split_within(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 from,
                                         hvmem_u32 order, hvmem__record record)
 {
-    hvmem_u64 at = (mfn >> order) + 1, first = b->base >> order, size = (hvmem_u64)1 << order;
+    hvmem_u64 size = (hvmem_u64)1 << order;
     hvmem__record *records = hvmem__record_at(b, mfn);
+    hvmem_mfn *front = &b->table->front[order];
 
     record = hvmem__rec_with_order(record, order);
     b->orders |= (1u << from) - (1u << order);
-    for (; order < from; order++, record++, size <<= 1) {
+    for (; order < from; order++, record++, size <<= 1, front++) {
         hvmem__store(&records[size], record);
-        hvmem__set_put(b, at - first, order);
-        at = at >> 1 | 1;
-        first >>= 1;
+        hvmem__set_put(b, front, mfn + size, order);
     }
-}
-
-/* Enter one half of a split block; the bank's frames are the caller's to count. Arena lock held. */
-HVMEM_INLINE void enter_half(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order,
-                             hvmem__record record)
-{
-    hvmem__store(hvmem__record_at(b, mfn), record);
-    b->orders |= 1u << order;
-    hvmem__set_put(b, hvmem__block_index(b, mfn, order), order);
-}
-
-/* What a record that owes no SCRUB lacks for this dirt. */
-HVMEM_INLINE hvmem__record dirt_bits(hvmem_u32 dirt)
-{
-    return hvmem__rec_with_dirt(0, dirt);
 }
 
 /*
@@ -63,29 +47,31 @@ static HVMEM_NOINLINE hvmem__record carve_within(struct hvmem__bank *b, hvmem_mf
                                                  hvmem__record record, hvmem_mfn target,
                                                  hvmem_u32 order)
 {
-    hvmem_u32 dirt = hvmem__rec_dirt(record), k = hvmem__rec_order(record);
+    const hvmem_uptr records = hvmem__records_of(b);
+    hvmem__record mark = hvmem__rec_mark(record);
+    hvmem_u32 k = hvmem__rec_order(record);
+    hvmem_u64 size = (hvmem_u64)1 << k, last = (hvmem_u64)1 << order;
+    hvmem_mfn *front = &b->table->front[k];
 
-    record = hvmem__rec_with_dirt(hvmem__rec_with_order(record, 0), HVMEM__DIRT_CLEAN);
-    while (k-- > order) {
-        hvmem_mfn middle = mfn + ((hvmem_u64)1 << k), other = middle;
-        hvmem_u32 left = dirt, right = dirt;
+    record = hvmem__rec_with_dirt(record, HVMEM__DIRT_CLEAN);
+    b->orders |= (1u << k) - (1u << order);
+    while (size > last) {
+        hvmem_mfn middle = mfn + (size >>= 1), other = middle;
+        hvmem__record left, right;
 
-        if (dirt == HVMEM__DIRT_MIXED) {
-            hvmem__record node = hvmem__load(hvmem__record_at(b, middle));
-
-            left = hvmem__node_left(node);
-            right = hvmem__node_right(node);
-        }
-        dirt = left;
+        hvmem__split_marks(mark, hvmem__record_in(records, middle), &left, &right);
+        mark = left;
         if (target >= middle) {
             other = mfn;
             mfn = middle;
-            dirt = right;
+            mark = right;
             right = left;
         }
-        enter_half(b, other, k, record | dirt_bits(right) | k);
+        record--; /* the order */
+        hvmem__store(hvmem__record_in(records, other), hvmem__rec_with_mark(record, right));
+        hvmem__set_put(b, --front, other, hvmem__rec_order(record));
     }
-    return record | dirt_bits(dirt);
+    return hvmem__rec_with_mark(record, mark);
 }
 
 /*
@@ -93,39 +79,41 @@ static HVMEM_NOINLINE hvmem__record carve_within(struct hvmem__bank *b, hvmem_mf
  * `order` that holds target; the other halves are entered. Returns the record of what remains, order
  * apart. Arena lock held.
  */
-static hvmem__record split_to(struct hvmem_heap *heap, struct hvmem__arena *arena,
-                              struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record,
+static hvmem__record split_to(struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record,
                               hvmem_mfn target, hvmem_u32 order)
 {
-    hvmem_u32 k = hvmem__rec_order(record);
-    struct hvmem__bank *counted = b;
+    hvmem_u64 size = (hvmem_u64)1 << hvmem__rec_order(record), last = (hvmem_u64)1 << order;
+    struct hvmem__bank *counted = b, *rb = b, *ob;
+    hvmem__record mark = hvmem__rec_mark(record);
 
     /* As long as it spans banks. */
-    while (k > order && !(b == counted && hvmem__bank_holds(b, mfn + (((hvmem_u64)1 << k) - 1)))) {
-        hvmem_u64 size = (hvmem_u64)1 << --k;
-        hvmem_mfn middle = mfn + size, other = middle;
-        struct hvmem__bank *rb = hvmem__arena_bank(heap, arena, b, middle), *ob = rb;
+    record = hvmem__rec_with_dirt(record, HVMEM__DIRT_CLEAN);
+    while (size > last && !(b == counted && hvmem__bank_holds(b, mfn + (size - 1)))) {
+        hvmem_mfn middle = mfn + (size >>= 1), other = middle;
         hvmem__record left, right;
 
-        hvmem__split_record(heap, arena, b, mfn, record, &left, &right);
-        record = left;
+        rb = ob = hvmem__bank_near(rb, middle); /* from the one before */
+        hvmem__split_marks(mark, hvmem__record_at(rb, middle), &left, &right);
+        mark = left;
         if (target >= middle) {
             ob = b;
             other = mfn;
             b = rb;
             mfn = middle;
-            record = right;
+            mark = right;
             right = left;
         }
-        enter_half(ob, other, k, right);
+        record--; /* the order */
+        hvmem__enter(ob, other, hvmem__rec_order(record), hvmem__rec_with_mark(record, right));
         if (ob != counted)
             hvmem__move_frames(counted, ob, size);
     }
-    if (k == order)
+    record = hvmem__rec_with_mark(record, mark);
+    if (size == last)
         return record;
-    if (target != mfn || hvmem__rec_dirt(record) == HVMEM__DIRT_MIXED)
+    if (target != mfn || mark == HVMEM__MARK_MIXED)
         return carve_within(b, mfn, record, target, order);
-    split_within(b, mfn, k, order, record);
+    split_within(b, mfn, hvmem__rec_order(record), order, record);
     return record;
 }
 
@@ -138,41 +126,35 @@ hvmem__record hvmem__arena_carve(struct hvmem_heap *heap, struct hvmem__arena *a
     int was_free;
 
     HVMEM__ASSERT2(&heap->host, hvmem__lock_held(&heap->host, &arena->lock));
-    was_free = hvmem__take_out(hb, head, head_order);
+    was_free = hvmem__set_take(hb, head, head_order);
     HVMEM__ASSERT(&heap->host, was_free);
     if (hvmem__unlikely(hvmem__load(&hb->table->clean)))
         hvmem__store(&hb->table->clean, 0);
     hvmem__add_frames(hb, (hvmem_u64)0 - ((hvmem_u64)1 << order));
     record = hvmem__rec_with_order(record, head_order);
     if (head_order != order)
-        record = split_to(heap, arena, hb, head, record, mfn, order);
+        record = split_to(hb, head, record, mfn, order);
     return hvmem__rec_with_order(record, order);
 }
 
 /* Take the first block of a set that is not empty out of it, unless it owes something. */
 HVMEM_INLINE int take_first(struct hvmem__bank *b, hvmem_u32 order, hvmem_mfn *mfn)
 {
-    hvmem_u64 index = b->sole[order];
-
-    if (index == HVMEM__BITS_NONE)
-        index = hvmem__bits_first(&b->free[order]);
-    *mfn = hvmem__block_mfn(b, index, order);
+    *mfn = hvmem__set_first(b, order);
     if (hvmem__unlikely(hvmem__rec_owed(hvmem__load(hvmem__record_at(b, *mfn)))))
         return 0;
-    return hvmem__set_take(b, index, order);
+    return hvmem__set_take(b, *mfn, order);
 }
 
 struct hvmem__bank *hvmem__arena_take_plain(struct hvmem_heap *heap, struct hvmem__arena *arena,
                                             hvmem_u32 order, hvmem_mfn *mfn)
 {
-    struct hvmem__bank *best = HVMEM_NULL;
-    hvmem_u32 wanted = ~(hvmem_u32)0 << order, k = order, number;
+    struct hvmem__bank *best = HVMEM_NULL, *b;
+    hvmem_u32 wanted = ~(hvmem_u32)0 << order, k = order;
 
     HVMEM__ASSERT2(&heap->host, hvmem__lock_held(&heap->host, &arena->lock));
     /* The lowest bank among those with the smallest order; then only smaller ones are of interest. */
-    for (number = arena->first_bank; number != HVMEM__NO_BANK; number = heap->bank[number].next) {
-        struct hvmem__bank *b = &heap->bank[number];
-
+    for (b = arena->first; b; b = b->next) {
         if (hvmem__likely(!(b->orders & wanted)))
             continue;
         best = b;
@@ -189,6 +171,6 @@ struct hvmem__bank *hvmem__arena_take_plain(struct hvmem_heap *heap, struct hvme
     if (hvmem__likely(hvmem__bank_holds(best, *mfn + (((hvmem_u64)1 << k) - 1))))
         split_within(best, *mfn, k, order, hvmem__rec_make(0, HVMEM_BLOCK_FREE, 0));
     else
-        split_to(heap, arena, best, *mfn, hvmem__rec_make(k, HVMEM_BLOCK_FREE, 0), *mfn, order);
+        split_to(best, *mfn, hvmem__rec_make(k, HVMEM_BLOCK_FREE, 0), *mfn, order);
     return best;
 }

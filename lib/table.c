@@ -51,8 +51,25 @@ hvmem_u64 hvmem__counts_checksum(const struct hvmem__table *table)
     sum = mix(sum, table->offline_frames);
     sum = mix(sum, table->quarantine_frames);
     for (k = 0; k <= HVMEM_ORDER_LIMIT; k++)
-        sum = mix(sum, table->free_blocks[k]);
+        sum = mix(sum, table->in_bitmap[k]);
+    for (k = 0; k <= HVMEM_ORDER_LIMIT; k++)
+        sum = mix(sum, table->front[k]);
     return sum;
+}
+
+int hvmem__fronts_sound(const struct hvmem__table *table)
+{
+    hvmem_u32 k;
+
+    for (k = 0; k <= HVMEM_ORDER_LIMIT; k++) {
+        hvmem_mfn front = table->front[k];
+
+        if (front != HVMEM__NO_MFN &&
+            (k > table->max_order || front - table->base >= table->frames ||
+             (front & (((hvmem_u64)1 << k) - 1))))
+            return 0;
+    }
+    return 1;
 }
 
 hvmem_u64 hvmem__table_checksum(const struct hvmem__table *table)
@@ -83,7 +100,6 @@ static void lay_sets(struct hvmem_heap *heap, struct hvmem__bank *b)
         hvmem_u64 count = block_count(b->base, b->frames, k);
 
         hvmem__bits_lay(&b->free[k], low, up, count);
-        b->sole[k] = HVMEM__BITS_NONE;
         low += hvmem__bits_low_words(count);
         up += hvmem__bits_up_words(count);
     }
@@ -94,11 +110,15 @@ static void lay_sets(struct hvmem_heap *heap, struct hvmem__bank *b)
 
 void hvmem__bank_layout(struct hvmem_heap *heap, struct hvmem__bank *b, void *table, int fresh)
 {
+    hvmem_u32 k;
+
     b->table = (struct hvmem__table *)table;
     lay_sets(heap, b);
     if (!fresh)
         return;
     memset(table, 0, (hvmem_size)front_words(heap, b->base, b->frames) * 8);
+    for (k = 0; k <= HVMEM_ORDER_LIMIT; k++)
+        b->table->front[k] = HVMEM__NO_MFN;
     b->table->magic = HVMEM__TABLE_MAGIC;
     b->table->base = b->base;
     b->table->frames = b->frames;

@@ -25,10 +25,12 @@ struct hvmem__table {
     /* What was counted at quiesce; means something while clean. */
     hvmem_u64 clock;
     hvmem_u64 reserved_frames, offline_frames, quarantine_frames;
-    hvmem_u64 free_blocks[HVMEM_ORDER_LIMIT + 1];
-    hvmem_u64 counts_checksum; /* of clock to free_blocks */
+    hvmem_u64 in_bitmap[HVMEM_ORDER_LIMIT + 1];
+    /* Up to date at any time: of each order a free block that is not in its bitmap (sets.h). */
+    hvmem_mfn front[HVMEM_ORDER_LIMIT + 1];
+    hvmem_u64 counts_checksum; /* of clock to front */
 };
-#define HVMEM__TABLE_MAGIC 0x68766d656d746202ull /* "hvmemtb", version 2 */
+#define HVMEM__TABLE_MAGIC 0x68766d656d746203ull /* "hvmemtb", version 3 */
 
 /* Geometry of the piece that starts at `at`: frames up to the span border or `end`. */
 hvmem_u64 hvmem__piece_frames(const struct hvmem_heap *heap, hvmem_mfn at, hvmem_mfn end);
@@ -38,5 +40,8 @@ hvmem_size hvmem__piece_bytes(const struct hvmem_heap *heap, hvmem_mfn base, hvm
 void hvmem__bank_layout(struct hvmem_heap *heap, struct hvmem__bank *b, void *table, int fresh);
 hvmem_u64 hvmem__table_checksum(const struct hvmem__table *table);
 hvmem_u64 hvmem__counts_checksum(const struct hvmem__table *table);
+
+/* Whether the fronts of a table's sets are blocks that it can have. */
+int hvmem__fronts_sound(const struct hvmem__table *table);
 
 #endif

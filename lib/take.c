@@ -95,9 +95,9 @@ static hvmem_status refused_claim(struct hvmem_heap *heap, struct hvmem__arena *
     hvmem__record record;
     hvmem_mfn mfn;
 
-    if (!hvmem__arena_take(heap, arena, want->order, want->window, &mfn, &record))
+    b = hvmem__arena_take(heap, arena, want->order, want->window, &mfn, &record);
+    if (!b)
         return HVMEM_E_NOMEM;
-    b = hvmem__arena_bank(heap, arena, &heap->bank[arena->first_bank], mfn);
     hvmem__arena_give(heap, arena, b, mfn, record);
     return HVMEM_E_CLAIM;
 }
@@ -119,11 +119,11 @@ static hvmem_status take_locked(struct hvmem_heap *heap, struct hvmem__arena *ar
         hvmem__claim_untake(heap, arena, drawn, drawn->frames);
         return refused_claim(heap, arena, want);
     }
-    if (!hvmem__arena_take(heap, arena, want->order, want->window, mfn, record)) {
+    b = hvmem__arena_take(heap, arena, want->order, want->window, mfn, record);
+    if (!b) {
         hvmem__claim_untake(heap, arena, drawn, frames);
         return HVMEM_E_NOMEM;
     }
-    b = hvmem__arena_bank(heap, arena, &heap->bank[arena->first_bank], *mfn);
     hvmem__store(&b->table->clean, 0);
     *record |= want->keep & ~(hvmem__record)31u;
     if (want->count)
@@ -298,7 +298,7 @@ static hvmem_u32 batch_locked(struct hvmem_heap *heap, struct hvmem__arena *aren
 
     for (steps = 0; got < n && steps < BATCH_STEPS; steps++) {
         hvmem_u32 size = order ? order : hvmem__highest(n - got);
-        struct hvmem__bank *b = &heap->bank[arena->first_bank];
+        struct hvmem__bank *b;
         hvmem__record record;
         hvmem_mfn mfn;
 
@@ -309,9 +309,9 @@ static hvmem_u32 batch_locked(struct hvmem_heap *heap, struct hvmem__arena *aren
             if (smallest < size)
                 size = smallest;
         }
-        if (!hvmem__arena_take(heap, arena, size, window, &mfn, &record))
+        b = hvmem__arena_take(heap, arena, size, window, &mfn, &record);
+        if (!b)
             break;
-        b = hvmem__arena_bank(heap, arena, b, mfn);
         hvmem__store(&b->table->clean, 0);
         if (order)
             hvmem__arena_mark(b, mfn, taken(heap, batch, record));
@@ -339,7 +339,7 @@ static hvmem_status batch_from(struct hvmem_heap *heap, struct hvmem__arena *are
     if (drawn->frames >> order) {
         *got = batch_locked(heap, arena, batch, blocks, (hvmem_u32)(drawn->frames >> order));
         if (!*got) {
-            if (!hvmem__arena_has(heap, arena, order))
+            if (!hvmem__arena_has(arena, order))
                 hvmem__arena_exhausted(heap, arena, order);
             status = HVMEM_E_NOMEM;
         }

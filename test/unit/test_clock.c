@@ -38,12 +38,13 @@ TEST(merge_keeps_the_newer_of_those_that_count)
     uint32_t old = hvmem__stamp_encode(now - 4), young = hvmem__stamp_encode(now - 1);
 
     CHECK(old > young);
-    CHECK(hvmem__stamp_age(hvmem__rec_with_stamp(owes, young), now) <
-          hvmem__stamp_age(hvmem__rec_with_stamp(owes, old), now));
-    CHECK(hvmem__stamp_age(hvmem__rec_with_stamp(foreign, young), now) <
-          hvmem__stamp_age(hvmem__rec_with_stamp(owes, old), now));
-    CHECK_EQ(hvmem__stamp_age(hvmem__rec_with_stamp(owes, old), now), 4);
-    CHECK_EQ(hvmem__stamp_age(hvmem__rec_with_stamp(0, young), now), HVMEM__AGELESS);
+    CHECK(hvmem__stamp_youth(hvmem__rec_with_stamp(owes, young), now) >
+          hvmem__stamp_youth(hvmem__rec_with_stamp(owes, old), now));
+    CHECK(hvmem__stamp_youth(hvmem__rec_with_stamp(foreign, young), now) >
+          hvmem__stamp_youth(hvmem__rec_with_stamp(owes, old), now));
+    CHECK_EQ(hvmem__stamp_of_youth(hvmem__stamp_youth(hvmem__rec_with_stamp(owes, old), now), now),
+             old);
+    CHECK_EQ(hvmem__stamp_youth(hvmem__rec_with_stamp(0, young), now), 0);
 }
 
 /* ---- who is asked ---------------------------------------------------------------------------- */
