@@ -109,24 +109,28 @@ struct hvmem__bank *hvmem__arena_search(struct hvmem_heap *heap, const struct hv
     hvmem_u32 best_k = heap->max_order + 1;
     struct hvmem__bank *b;
 
+    if (!w) {
+        *k = order;
+        best = hvmem__set_smallest(arena, k);
+        if (best)
+            *head = *at = first_of_set(heap, arena, best, *k);
+        return best;
+    }
     for (b = arena->first; b; b = b->next) {
         hvmem_u32 left = b->orders >> order << order;
 
         /* A block of the last order may reach past the bank's end into the window. */
-        if (w && (b->base >= w->hi ||
-                  hvmem__round_up(b->base + b->frames, (hvmem_u64)1 << heap->max_order) <= w->lo))
+        if (b->base >= w->hi ||
+            hvmem__round_up(b->base + b->frames, (hvmem_u64)1 << heap->max_order) <= w->lo)
             continue;
         for (; left; left &= left - 1) {
             hvmem_u32 o = hvmem__lowest(left);
             hvmem_mfn h, a;
 
-            if (o >= best_k || (w && w->largest && o > w->largest))
+            if (o >= best_k || (w->largest && o > w->largest))
                 break;
-            if (!w) {
-                h = a = first_of_set(heap, arena, b, o);
-            } else if (!search_set(heap, b, w, o, order, &h, &a)) {
+            if (!search_set(heap, b, w, o, order, &h, &a))
                 continue;
-            }
             best = b;
             best_k = o;
             *head = h;

@@ -120,6 +120,26 @@ HVMEM_INLINE hvmem_mfn hvmem__set_first(const struct hvmem__bank *b, hvmem_u32 o
     return hvmem__set_lower(b, 0, hvmem__bits_first(&b->free[order]), order);
 }
 
+/*
+ * The first of the banks of an arena whose smallest free block of at least order *order is the smallest,
+ * or NULL; *order becomes its order.
+ */
+HVMEM_INLINE struct hvmem__bank *hvmem__set_smallest(const struct hvmem__arena *arena,
+                                                     hvmem_u32 *order)
+{
+    hvmem_u32 wanted = ~(hvmem_u32)0 << *order;
+    struct hvmem__bank *best = HVMEM_NULL, *b;
+
+    for (b = arena->first; b && wanted; b = b->next) {
+        if (hvmem__likely(!(b->orders & wanted)))
+            continue;
+        best = b;
+        *order = hvmem__lowest(b->orders & wanted);
+        wanted &= ((hvmem_u32)1 << *order) - 1; /* then only smaller ones are of interest */
+    }
+    return best;
+}
+
 /* Add to a bank's count of free frames (two's complement). */
 HVMEM_INLINE void hvmem__add_frames(struct hvmem__bank *b, hvmem_u64 frames)
 {

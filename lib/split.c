@@ -149,20 +149,10 @@ HVMEM_INLINE int take_first(struct hvmem__bank *b, hvmem_u32 order, hvmem_mfn *m
 struct hvmem__bank *hvmem__arena_take_plain(struct hvmem_heap *heap, struct hvmem__arena *arena,
                                             hvmem_u32 order, hvmem_mfn *mfn)
 {
-    struct hvmem__bank *best = HVMEM_NULL, *b;
-    hvmem_u32 wanted = ~(hvmem_u32)0 << order, k = order;
+    hvmem_u32 k = order;
+    struct hvmem__bank *best = hvmem__set_smallest(arena, &k);
 
     HVMEM__ASSERT2(&heap->host, hvmem__lock_held(&heap->host, &arena->lock));
-    /* The lowest bank among those with the smallest order; then only smaller ones are of interest. */
-    for (b = arena->first; b; b = b->next) {
-        if (hvmem__likely(!(b->orders & wanted)))
-            continue;
-        best = b;
-        k = hvmem__lowest(b->orders & wanted);
-        wanted &= ((hvmem_u32)1 << k) - 1;
-        if (!wanted)
-            break;
-    }
     if (!best || !take_first(best, k, mfn))
         return HVMEM_NULL;
     hvmem__add_frames(best, (hvmem_u64)0 - ((hvmem_u64)1 << order));
