@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * stage2.h: the inside of a stage 2, its walk, and the steps that its operations consist of.
+ * stage2.h: the walk of a stage 2, and the steps that its operations consist of.
  *
- * INVARIANTS, under the lock:
- *  - a table below the root holds at least one present entry, and the entry that points to it says
- *    how many; so an empty table is found without a scan.
- *  - an entry may be cached by hardware if it and all above it are valid, or a gather that saw it
- *    valid is open (then overlapping gathers flush what they were asked for), or `arming` is set.
- *  - `held` counts tables from the heap until they go back to it: in use, in the pool, or unhooked
- *    and waiting for a flush.
  * An operation works in steps of at most HVMEM_S2_SLICE entries under the lock. A step that needs a
  * table, a split or a flush says so and changes nothing more; the operation gets it without the lock
  * and starts the step again from the root.
@@ -16,96 +9,14 @@
 #ifndef HVMEM_LIB_STAGE2_H
 #define HVMEM_LIB_STAGE2_H
 
-#include <hvmem/gather.h>
-#include <hvmem/heap.h>
-#include <hvmem/stage2.h>
-
-#include "heap.h"
-#include "s2_format.h"
-
-#define HVMEM__S2_LIVE  1u
-#define HVMEM__S2_DYING 2u
-#define HVMEM__S2_GONE  3u
-
-/* Tables kept ready when they come back from a gather. */
-#define HVMEM__S2_POOL 16u
-/* Times an operation starts over because others changed what it was about to. */
-#define HVMEM__S2_TRIES 16u
-/* Turns of the longest wait for another CPU that pays for a first touch. */
-#define HVMEM__S2_WAITS 10000000u
+#include "stage2_state.h"
+#include "testpoint.h"
 
 /* What a step needs before it can go on (never returned by a public function). */
 #define HVMEM__S2_NEED_TABLES (-1000)
 #define HVMEM__S2_NEED_SPLIT  (-1001)
 #define HVMEM__S2_NEED_FLUSH  (-1002)
 #define HVMEM__S2_NEED_WAIT   (-1003)
-
-/*
- * First touch of an unclean leaf in progress. While `running` is not 0 the leaf stays what it is: what
- * is paid for must not go to another owner, nor to the guest, half-way.
- */
-#define HVMEM__S2_TOUCHES 8u
-struct hvmem__s2_touch {
-    hvmem_gfn gfn;     /* first of the leaf, plus 1; 0: free */
-    hvmem_u32 next;    /* frames taken on so far */
-    hvmem_u32 running; /* calls that pay for some of them */
-    hvmem_u32 failed;  /* one could not: all over again */
-    hvmem_u32 reserved;
-};
-
-/* A preemptible operation: its cursor holds `serial`. */
-struct hvmem__s2_open {
-    hvmem_u64 serial; /* of the open one, 0 none */
-    hvmem_u64 at;
-    hvmem_u32 busy; /* a call is under way */
-    hvmem_u32 phase;
-};
-
-/* Set/way: frames of the leaf table that was re-armed last. */
-struct hvmem__s2_setway {
-    struct hvmem__s2_open open; /* at: gfn of the next table */
-    hvmem_gfn base;             /* of the noted table */
-    hvmem_u32 level;            /* of its entries */
-    hvmem_u32 reserved;
-    hvmem_u64 noted[8]; /* bit i: entry i is still to be cleaned */
-    hvmem_u64 cleaned;  /* frames of the lowest noted entry that are clean */
-};
-
-struct hvmem_stage2 {
-    /* Constant after init. */
-    struct hvmem_heap *heap;
-    struct hvmem_domain *domain;
-    struct hvmem__s2_format f;
-    hvmem_u32 flags, start_level, input_bits, output_bits, id_bits, largest, touch_lines;
-    hvmem_u32 root_order;
-    hvmem_u32 must_break; /* a change of size needs break-before-make */
-    hvmem_node node;
-    hvmem_mfn root;
-    hvmem_u64 root_entries;
-    hvmem_u64 max_tables;
-    hvmem_uptr direct_map;
-    void *(*table_at)(void *ctx, hvmem_maddr table);
-    struct hvmem_stage2_populate populate;
-    void *ctx;
-    struct hvmem_mapping mapping;
-
-    struct hvmem_lock lock; /* rank STAGE2; guards all that follows */
-    hvmem_u32 state;        /* HVMEM__S2_*; atomic to read */
-    hvmem_u32 armed;        /* atomic to read */
-    hvmem_u32 arming;       /* root entries were cleared and not flushed yet */
-    hvmem_u32 unflushed;    /* gathers that removed entries and have not finished */
-    hvmem_u64 removals;     /* steps that removed entries */
-    hvmem_u64 breaks[16];   /* entries made broken, by hvmem__s2_break_slot() */
-    hvmem_u64 held, used;   /* tables */
-    hvmem_u64 pool_count;
-    hvmem_mfn pool; /* linked by the first word of each table */
-    hvmem_u64 leaves[3];
-    hvmem_u64 faults, repairs, pushed, splits, merges;
-    hvmem_u64 serials;
-    struct hvmem__s2_open arm, disarm, teardown;
-    struct hvmem__s2_setway setway;
-    struct hvmem__s2_touch touch[HVMEM__S2_TOUCHES];
-};
 
 /* From the root to an absent entry or a leaf. */
 struct hvmem__s2_path {
@@ -131,14 +42,17 @@ struct hvmem__s2_work {
 #define HVMEM__S2_AGE       3u
 #define HVMEM__S2_AGE_CLEAR 4u
 
+/* Between two steps other CPUs may do theirs: tests stop here. */
 HVMEM_INLINE hvmem_u64 hvmem__s2_lock(struct hvmem_stage2 *s2)
 {
+    (void)HVMEM_TEST_POINT("stage2.lock");
     return hvmem__lock(&s2->heap->host, &s2->lock, HVMEM__RANK_STAGE2);
 }
 
 HVMEM_INLINE void hvmem__s2_unlock(struct hvmem_stage2 *s2, hvmem_u64 state)
 {
     hvmem__unlock(&s2->heap->host, &s2->lock, HVMEM__RANK_STAGE2, state);
+    (void)HVMEM_TEST_POINT("stage2.unlock");
 }
 
 HVMEM_INLINE hvmem_u64 *hvmem__s2_table(const struct hvmem_stage2 *s2, hvmem_maddr address)
@@ -200,6 +114,12 @@ int hvmem__s2_forget_touch(struct hvmem_stage2 *s2, hvmem_gfn gfn);
 /* One turn of a wait for such a leaf; HVMEM_E_BUSY after HVMEM__S2_WAITS. No lock held. */
 hvmem_status hvmem__s2_wait(struct hvmem_stage2 *s2, hvmem_u32 *waited);
 
+/*
+ * Begin a gather of the library's own over a range, before the lock is taken. HVMEM_E_PHASE: the tables
+ * are being torn down, or are gone and the mapping with them.
+ */
+hvmem_status hvmem__s2_gather(struct hvmem_stage2 *s2, struct hvmem_gather *gather, hvmem_gfn gfn,
+                              hvmem_u64 frames);
 /* Tell the gather of neighbours that differ in nothing but their address, from the leaf at gfn on. */
 void hvmem__s2_tell(struct hvmem_stage2 *s2, struct hvmem_gather *gather, hvmem_gfn gfn,
                     hvmem_u64 entries, hvmem_u32 level, hvmem_u64 entry);

@@ -216,8 +216,7 @@ hvmem_status hvmem__s2_change(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 
     work->end = gfn + frames;
     work->gather = gather ? gather : &own;
     if (!gather) {
-        memset(&own, 0, sizeof own);
-        status = hvmem_gather_begin(&own, &s2->mapping, 0, gfn << 12, frames << 12);
+        status = hvmem__s2_gather(s2, &own, gfn, frames);
         if (status)
             return status;
     } else if (gather->mapping != &s2->mapping) {

@@ -62,6 +62,7 @@ static hvmem_u32 fault_step(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 ac
             if (pushed)
                 return HVMEM_FAULT_ENTER; /* and fault at the next level */
             push_down(s2, table);
+            (void)HVMEM_TEST_POINT("stage2.pushed");
             /* Released: hardware sees the entries below invalid before it gets there. */
             hvmem__store_release(slot, entry | valid);
             s2->pushed++;

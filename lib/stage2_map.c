@@ -109,9 +109,8 @@ static hvmem_status flush_rest(struct hvmem_stage2 *s2, struct piece *p)
     struct hvmem_gather gather;
     hvmem_status status;
 
-    memset(&gather, 0, sizeof gather);
     /* The other gather is open: the rule of overlapping gathers makes this one flush its range. */
-    status = hvmem_gather_begin(&gather, &s2->mapping, 0, p->gfn << 12, (p->end - p->gfn) << 12);
+    status = hvmem__s2_gather(s2, &gather, p->gfn, p->end - p->gfn);
     if (!status)
         status = hvmem_gather_finish(&gather);
     p->has_flushed = !status;

@@ -122,9 +122,7 @@ static hvmem_status try_split(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 
     hvmem_status status, ended;
     hvmem_u64 state, seq = 0;
 
-    memset(&flush, 0, sizeof flush);
-    status = hvmem_gather_begin(&flush, &s2->mapping, 0, (gfn >> order) << order << 12,
-                                (hvmem_u64)4096 << order);
+    status = hvmem__s2_gather(s2, &flush, (gfn >> order) << order, (hvmem_u64)1 << order);
     if (status)
         return status;
     state = hvmem__s2_lock(s2);
@@ -239,9 +237,7 @@ static hvmem_status merge_one(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 
     hvmem_u64 state, seq = 0;
     int begun;
 
-    memset(&gather, 0, sizeof gather);
-    status = hvmem_gather_begin(&gather, &s2->mapping, 0, gfn << 12,
-                                (hvmem_u64)4096 << hvmem__s2_order(level));
+    status = hvmem__s2_gather(s2, &gather, gfn, (hvmem_u64)1 << hvmem__s2_order(level));
     if (status)
         return status;
     state = hvmem__s2_lock(s2);

@@ -4,7 +4,6 @@
 
 #include "gather.h"
 #include "request.h"
-#include "testpoint.h"
 
 /* ---- entries -------------------------------------------------------------------------------- */
 
@@ -83,6 +82,17 @@ void hvmem__s2_tell(struct hvmem_stage2 *s2, struct hvmem_gather *gather, hvmem_
     /* An argument that the gather refused makes it flush everything: nothing is missed. */
     (void)hvmem__gather_run(gather, (gfn >> order) << order << 12, entries, order + 12, level,
                             flags);
+}
+
+hvmem_status hvmem__s2_gather(struct hvmem_stage2 *s2, struct hvmem_gather *gather, hvmem_gfn gfn,
+                              hvmem_u64 frames)
+{
+    hvmem_status status = HVMEM_E_PHASE;
+
+    memset(gather, 0, sizeof *gather);
+    if (hvmem__load(&s2->state) == HVMEM__S2_LIVE)
+        status = hvmem_gather_begin(gather, &s2->mapping, 0, gfn << 12, frames << 12);
+    return status == HVMEM_E_ARG ? HVMEM_E_PHASE : status;
 }
 
 int hvmem__s2_forget_touch(struct hvmem_stage2 *s2, hvmem_gfn gfn)

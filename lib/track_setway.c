@@ -92,9 +92,7 @@ static hvmem_status rearm(struct hvmem_stage2 *s2, struct hvmem_track_progress *
     hvmem_status status;
     hvmem_u64 state;
 
-    memset(&gather, 0, sizeof gather);
-    status = hvmem_gather_begin(&gather, &s2->mapping, 0, from << 12,
-                                (((hvmem_u64)1 << s2->input_bits) - (from << 12)));
+    status = hvmem__s2_gather(s2, &gather, from, ((hvmem_gfn)1 << (s2->input_bits - 12)) - from);
     if (status)
         return status;
     state = hvmem__s2_lock(s2);

@@ -207,7 +207,8 @@ HVMEM_API hvmem_status hvmem_stage2_reserve(struct hvmem_stage2 *s2, hvmem_u64 t
 
 /*
  * Unmap and free everything, tables and root, in slices: HVMEM_AGAIN until done. One whole-space
- * flush before the first table is freed. Other calls are refused from the first slice on. No
+ * flush before the first table is freed. Other calls are refused from the first slice on; those under
+ * way then end as they would, and the memory is the caller's when the last of them has returned. No
  * CPU may load the root again. Errors: HVMEM_E_STALE, HVMEM_E_BUSY (another CPU is in it, a device
  * shares the tables, a gather is open), HVMEM_E_PHASE (done already).
  */

@@ -2,6 +2,8 @@
 /* The rig of stage2_rig.h. */
 #include "stage2_rig.h"
 
+#include "test_schedule.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,6 +45,19 @@ static int step(void *ctx, const struct hvmem_tlb_space *space, hvmem_u64 frame,
     return 1;
 }
 
+/* The thread of a schedule is a CPU of its number. */
+static hvmem_cpu this_cpu(void *host)
+{
+    return test_thread() >= 0 ? (hvmem_cpu)test_thread()
+                              : ((struct stage2_rig *)host)->tlb->current;
+}
+
+static void relax(void *host)
+{
+    (void)host;
+    test_wait();
+}
+
 static hvmem_status tlb_flush(struct hvmem_backend *be, const struct hvmem_tlb_flush *flush)
 {
     struct stage2_rig *rig = be->ctx;
@@ -63,7 +78,7 @@ static hvmem_status tlb_flush(struct hvmem_backend *be, const struct hvmem_tlb_f
         rig->last_range = flush->ranges[i];
         rig->single_pages += flush->ranges[i].pages == 1;
     }
-    return hvmem_sim_tlb_flush(rig->tlb, rig->tlb->current, flush);
+    return hvmem_sim_tlb_flush(rig->tlb, this_cpu(rig), flush);
 }
 
 static hvmem_status dcache(struct hvmem_backend *be, hvmem_u32 op, hvmem_uptr addr,
@@ -113,11 +128,6 @@ static const struct hvmem_backend_ops backend_ops = {
     .zero = zero,
 };
 
-static hvmem_cpu this_cpu(void *host)
-{
-    return ((struct stage2_rig *)host)->tlb->current;
-}
-
 static void *frame_map(void *host, hvmem_mfn mfn, hvmem_order order)
 {
     struct stage2_rig *rig = host;
@@ -146,6 +156,7 @@ static void report(void *host, hvmem_status code, hvmem_mfn mfn, hvmem_order ord
 static const struct hvmem_host_ops host_ops = {
     .size = sizeof(struct hvmem_host_ops),
     .this_cpu = this_cpu,
+    .relax = relax,
     .frame_map = frame_map,
     .frame_unmap = frame_unmap,
     .report = report,
@@ -177,17 +188,27 @@ void stage2_rig_prepare(struct stage2_rig *rig, uint32_t format)
     rig->config.id_bits = 16;
     rig->config.largest = 18;
     rig->config.node = HVMEM_NODE_ANY;
+    rig->cpus = RIG_CPUS;
+    rig->slots = RIG_SLOTS;
     rig->features = HVMEM_CAP_BROADCAST | HVMEM_CAP_STAGE2 | HVMEM_CAP_STAGE2_RANGE;
     if (format == HVMEM_S2_ARM64)
         rig->features |= HVMEM_CAP_RANGE;
 }
 
-static void *memory_of(struct stage2_rig *rig, int slot, size_t bytes)
+/* Kept from one rig to the next of the same size: schedules open many thousands. */
+static void *memory_of(int slot, size_t bytes)
 {
-    rig->memory[slot] = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-    REQUIRE(rig->memory[slot] != NULL);
-    memset(rig->memory[slot], 0xa5, bytes);
-    return rig->memory[slot];
+    static void *kept[8];
+    static size_t sizes[8];
+
+    if (sizes[slot] != bytes) {
+        free(kept[slot]);
+        kept[slot] = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+        REQUIRE(kept[slot] != NULL);
+        sizes[slot] = bytes;
+    }
+    memset(kept[slot], 0xa5, bytes);
+    return kept[slot];
 }
 
 static void open_tlb(struct stage2_rig *rig)
@@ -196,8 +217,8 @@ static void open_tlb(struct stage2_rig *rig)
     uint64_t bytes;
 
     memset(&config, 0, sizeof config);
-    config.cpus = RIG_CPUS;
-    config.slots = RIG_SLOTS;
+    config.cpus = rig->cpus;
+    config.slots = rig->slots;
     config.roots = rig->config.format == HVMEM_S2_EPT;
     config.page_bits = rig->config.input_bits - 12;
     config.features = rig->features;
@@ -207,7 +228,7 @@ static void open_tlb(struct stage2_rig *rig)
     config.levels = 4u - (hvmem_u32)rig->tables.start_level;
     config.level = (hvmem_u32)rig->tables.start_level;
     bytes = sizeof *rig->tlb + hvmem_sim_tlb_bytes(&config);
-    rig->tlb = memory_of(rig, 0, bytes);
+    rig->tlb = memory_of(0, bytes);
     hvmem_sim_tlb_init(rig->tlb, rig->tlb + 1, &config);
     rig->be.ops = &backend_ops;
     rig->be.ctx = rig;
@@ -226,9 +247,10 @@ static void open_heap(struct stage2_rig *rig)
     struct hvmem_config config;
     struct hvmem_bank bank;
     hvmem_size bytes;
+    hvmem_cpu cpu;
 
     hvmem_config_default(&config);
-    config.max_cpus = RIG_CPUS;
+    config.max_cpus = rig->cpus;
     config.lock_regime = HVMEM_LOCK_PLAIN;
     config.max_domains = 4;
     config.max_order = 12;
@@ -238,23 +260,23 @@ static void open_heap(struct stage2_rig *rig)
     config.host_ctx = rig;
     config.backend = &rig->be;
     REQUIRE_EQ(hvmem_heap_size(&config, &bytes), HVMEM_OK);
-    REQUIRE_EQ(hvmem_heap_init(memory_of(rig, 1, bytes), bytes, &config, &rig->heap), HVMEM_OK);
+    REQUIRE_EQ(hvmem_heap_init(memory_of(1, bytes), bytes, &config, &rig->heap), HVMEM_OK);
     memset(&bank, 0, sizeof bank);
     bank.size = sizeof bank;
     bank.base = RIG_BASE;
     bank.frames = RIG_FRAMES;
     REQUIRE_EQ(hvmem_bank_size(rig->heap, &bank, &bytes), HVMEM_OK);
-    REQUIRE_EQ(hvmem_bank_add(rig->heap, &bank, memory_of(rig, 2, bytes), bytes), HVMEM_OK);
+    REQUIRE_EQ(hvmem_bank_add(rig->heap, &bank, memory_of(2, bytes), bytes), HVMEM_OK);
     REQUIRE_EQ(hvmem_smp_enable(rig->heap), HVMEM_OK);
-    REQUIRE_EQ(hvmem_cpu_online(rig->heap, 1), HVMEM_OK);
+    for (cpu = 1; cpu < rig->cpus; cpu++)
+        REQUIRE_EQ(hvmem_cpu_online(rig->heap, cpu), HVMEM_OK);
     memset(&owner, 0, sizeof owner);
     owner.size = sizeof owner;
     owner.id = 1;
     owner.limit = ~(hvmem_u64)0;
     bytes = hvmem_domain_size(rig->heap);
-    REQUIRE_EQ(
-        hvmem_domain_create(rig->heap, memory_of(rig, 3, bytes), bytes, &owner, &rig->domain),
-        HVMEM_OK);
+    REQUIRE_EQ(hvmem_domain_create(rig->heap, memory_of(3, bytes), bytes, &owner, &rig->domain),
+               HVMEM_OK);
 }
 
 static void open_space(struct stage2_rig *rig)
@@ -272,21 +294,21 @@ static void open_space(struct stage2_rig *rig)
     config.regime = HVMEM_REGIME_STAGE2;
     config.first = 1;
     config.ids = 250;
-    config.max_cpus = RIG_CPUS;
+    config.max_cpus = rig->cpus;
     config.lock_regime = HVMEM_LOCK_PLAIN;
     config.host = &host_ops;
     config.host_ctx = rig;
     config.backend = &rig->be;
     REQUIRE_EQ(hvmem_ident_size(&config, &bytes), HVMEM_OK);
-    REQUIRE_EQ(hvmem_ident_init(memory_of(rig, 4, bytes), bytes, &config, &rig->ident), HVMEM_OK);
-    for (cpu = 0; cpu < RIG_CPUS; cpu++)
+    REQUIRE_EQ(hvmem_ident_init(memory_of(4, bytes), bytes, &config, &rig->ident), HVMEM_OK);
+    for (cpu = 0; cpu < rig->cpus; cpu++)
         REQUIRE_EQ(hvmem_ident_cpu_online(rig->ident, cpu, 0xffff), HVMEM_OK);
     memset(&space, 0, sizeof space);
     space.size = sizeof space;
     space.regime = HVMEM_REGIME_STAGE2;
     space.root = 0x1000;
     bytes = hvmem_space_size(rig->ident);
-    REQUIRE_EQ(hvmem_space_create(rig->ident, memory_of(rig, 5, bytes), bytes, &space, &rig->space),
+    REQUIRE_EQ(hvmem_space_create(rig->ident, memory_of(5, bytes), bytes, &space, &rig->space),
                HVMEM_OK);
 }
 
@@ -297,7 +319,7 @@ static void load(struct stage2_rig *rig)
     struct hvmem_entry entry;
     hvmem_cpu cpu;
 
-    for (cpu = 0; cpu < RIG_CPUS; cpu++) {
+    for (cpu = 0; cpu < rig->cpus; cpu++) {
         rig->tlb->current = cpu;
         REQUIRE_EQ(hvmem_space_activate(rig->space, cpu, &entry), HVMEM_OK);
         REQUIRE_EQ(hvmem_space_id(rig->space, cpu, &tag), HVMEM_OK);
@@ -340,7 +362,7 @@ hvmem_status stage2_rig_open(struct stage2_rig *rig)
     rig->config.direct_map = (hvmem_uptr)rig->pool - ((hvmem_uptr)RIG_BASE << 12);
     test_set_point_hook(point, rig);
     REQUIRE_EQ(hvmem_stage2_size(&rig->config, &bytes), HVMEM_OK);
-    status = hvmem_stage2_init(memory_of(rig, 6, bytes), bytes, &rig->config, &rig->s2);
+    status = hvmem_stage2_init(memory_of(6, bytes), bytes, &rig->config, &rig->s2);
     if (status)
         return status;
     REQUIRE_EQ(hvmem_stage2_root(rig->s2, 0, &root), HVMEM_OK);
@@ -355,7 +377,6 @@ void stage2_rig_close(struct stage2_rig *rig)
     hvmem_status status = HVMEM_OK;
     const char *where;
     hvmem_mfn mfn;
-    int i;
 
     rig->on_flush = NULL;
     rig->on_clean = NULL;
@@ -370,9 +391,6 @@ void stage2_rig_close(struct stage2_rig *rig)
     CHECK_EQ(rig->malformed, 0);
     CHECK_EQ(hvmem_audit(rig->heap, &mfn, &where), HVMEM_OK);
     test_set_point_hook(NULL, NULL);
-    for (i = 0; i < 8; i++)
-        free(rig->memory[i]);
-    memset(rig->memory, 0, sizeof rig->memory);
 }
 
 /* ---- what tests do -------------------------------------------------------------------------- */
@@ -414,6 +432,8 @@ int rig_access(struct stage2_rig *rig, hvmem_cpu cpu, uint64_t gpa, unsigned acc
         if (++faults > 2000 || hvmem_stage2_fault(rig->s2, gpa, access, &outcome) != HVMEM_OK ||
             outcome > HVMEM_FAULT_AGAIN)
             return -1;
+        if (outcome == HVMEM_FAULT_AGAIN)
+            test_wait();
     }
 }
 

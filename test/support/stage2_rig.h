@@ -17,11 +17,13 @@
 #include <hvmem/space.h>
 #include <hvmem/track.h>
 
+/* CPUs, and slots of the TLB of each, unless a test wants others. */
 enum { RIG_FRAMES = 4096, RIG_BASE = 0x40000, RIG_CPUS = 2, RIG_SLOTS = 96 };
 
 struct stage2_rig {
     struct hvmem_stage2_config config; /* defaults set by stage2_rig_prepare() */
     uint64_t features, quirks;         /* of the back-end */
+    hvmem_u32 cpus, slots;             /* RIG_CPUS and RIG_SLOTS unless changed before open */
     struct hvmem_heap *heap;
     struct hvmem_domain *domain;
     struct hvmem_ident *ident;
@@ -31,7 +33,6 @@ struct stage2_rig {
     struct hvmem_backend be;
     struct walk_tables tables;
     unsigned char *pool;
-    void *memory[8];
     /* What happened. */
     uint64_t flushes, whole, ranges, single_pages; /* batches; of them whole; ranges in batches */
     struct hvmem_tlb_range last_range;

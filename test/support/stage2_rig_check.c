@@ -10,8 +10,8 @@ uint64_t rig_holds(struct stage2_rig *rig, uint64_t gfn, uint64_t frames)
     hvmem_cpu cpu;
     int i;
 
-    for (cpu = 0; cpu < RIG_CPUS; cpu++)
-        for (i = 0; i < RIG_SLOTS; i++) {
+    for (cpu = 0; cpu < rig->cpus; cpu++)
+        for (i = 0; i < (int)rig->slots; i++) {
             const struct hvmem_sim_entry *e = &hvmem_sim_tlb_entries(rig->tlb, cpu)[i];
 
             n += e->valid && !e->table && e->page <= last &&
@@ -37,11 +37,11 @@ uint64_t rig_conflicts(struct stage2_rig *rig)
     hvmem_cpu cpu;
     int i, j;
 
-    for (cpu = 0; cpu < RIG_CPUS; cpu++) {
+    for (cpu = 0; cpu < rig->cpus; cpu++) {
         const struct hvmem_sim_entry *e = hvmem_sim_tlb_entries(rig->tlb, cpu);
 
-        for (i = 0; i < RIG_SLOTS; i++)
-            for (j = 0; j < RIG_SLOTS; j++)
+        for (i = 0; i < (int)rig->slots; i++)
+            for (j = 0; j < (int)rig->slots; j++)
                 n += i != j && disagree(&e[i], &e[j]);
     }
     return n;

@@ -524,7 +524,7 @@ TEST(a_torn_down_stage2_refuses)
     struct hvmem_cursor cursor;
     struct hvmem_stage2_leaf leaf;
     hvmem_u32 outcome;
-    hvmem_u64 root;
+    hvmem_u64 root, touched;
 
     begin(HVMEM_S2_ARM64);
     CHECK_EQ(rig_map(&rig, 0, 3, 5, 7, 0, NULL), HVMEM_OK);
@@ -538,6 +538,17 @@ TEST(a_torn_down_stage2_refuses)
     CHECK_EQ(hvmem_stage2_root(rig.s2, 1, &root), HVMEM_E_PHASE);
     CHECK_EQ(arm(), HVMEM_E_PHASE);
     /* Abandoned, and taken over. */
+    memset(&cursor, 0, sizeof cursor);
+    while (hvmem_stage2_teardown(rig.s2, &cursor) == HVMEM_AGAIN)
+        ;
+    CHECK_EQ(rig_map(&rig, 9, 3, 5, 7, 0, NULL), HVMEM_E_PHASE);
+    CHECK_EQ(hvmem_stage2_unmap(rig.s2, 0, 1, NULL, NULL), HVMEM_E_PHASE);
+    CHECK_EQ(hvmem_stage2_protect(rig.s2, 0, 1, WALK_R, NULL, NULL), HVMEM_E_PHASE);
+    CHECK_EQ(hvmem_stage2_merge(rig.s2, 0, 512, NULL), HVMEM_E_PHASE);
+    CHECK_EQ(hvmem_track_age(rig.s2, 0, 1, 0, &touched), HVMEM_E_PHASE);
+    CHECK_EQ(hvmem_stage2_reserve(rig.s2, 1), HVMEM_E_PHASE);
+    CHECK_EQ(hvmem_stage2_fault(rig.s2, 0, WALK_R, &outcome), HVMEM_E_PHASE);
+    rig.s2 = NULL;
     stage2_rig_close(&rig);
 }
 
