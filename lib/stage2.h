@@ -158,7 +158,10 @@ hvmem_status hvmem__s2_first_touch(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem
 /* Whether a device walks the tables. */
 int hvmem__s2_shared(const struct hvmem_stage2 *s2);
 
-/* track.c: open or continue a preemptible operation under the lock: E_BUSY, E_STALE. */
+/*
+ * track.c: open or continue a preemptible operation under the lock: E_BUSY, E_STALE. A new one keeps the
+ * phase of one that was given up.
+ */
 hvmem_status hvmem__s2_enter(struct hvmem_stage2 *s2, struct hvmem__s2_open *open, hvmem_u64 kind,
                              struct hvmem_cursor *cursor);
 /* Leave it: HVMEM_AGAIN keeps it open. Under the lock. */

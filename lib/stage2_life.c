@@ -272,7 +272,7 @@ static int unhook(struct hvmem_stage2 *s2, struct hvmem__s2_open *open, hvmem_mf
         open->at += hvmem__s2_rest(open->at, level);
         for (; ends_here(s2, open->at, level) && *n < FREE_TABLES; level--) {
             freed[(*n)++] = hvmem__s2_address(&s2->f, *path.slot[level - 1]) >> 12;
-            *path.slot[level - 1] = 0;
+            hvmem__store(path.slot[level - 1], (hvmem_u64)0);
         }
         /* Cut off in the middle of a row of tables that end here: the rest looks absent, and waits. */
         if (ends_here(s2, open->at, level))
@@ -289,23 +289,47 @@ static void free_table(struct hvmem_stage2 *s2, hvmem_mfn mfn, hvmem_u32 order)
     (void)hvmem__free_checked(s2->heap, mfn, order, &owner, HVMEM__GONE);
 }
 
-/* The last slice: the pool, the root and the mapping. No lock held. */
-static hvmem_status finish(struct hvmem_stage2 *s2)
+/* A table out of the pool, or HVMEM__NO_MFN: then everything is counted as gone. Under the lock. */
+static hvmem_mfn drain_pool(struct hvmem_stage2 *s2)
 {
-    hvmem_status status = hvmem_mapping_fini(&s2->mapping);
-    hvmem_mfn mfn;
+    if (s2->pool_count) {
+        hvmem_mfn mfn = hvmem__s2_take(s2) >> 12;
 
-    if (status)
-        return status;
-    while (s2->pool_count) {
-        mfn = hvmem__s2_take(s2) >> 12;
+        s2->used--;
         s2->held--;
-        free_table(s2, mfn, 0);
+        return mfn;
     }
-    free_table(s2, s2->root, s2->root_order);
     s2->used = s2->held = 0;
     memset(s2->leaves, 0, sizeof s2->leaves);
     hvmem__store(&s2->state, HVMEM__S2_GONE);
+    return HVMEM__NO_MFN;
+}
+
+/*
+ * The last slice: the mapping, the pool and the root. No lock held. HVMEM_E_BUSY: a call that began
+ * before is still getting a table, or has a gather open.
+ */
+static hvmem_status finish(struct hvmem_stage2 *s2)
+{
+    hvmem_status status = HVMEM_OK;
+    hvmem_u64 state = hvmem__s2_lock(s2);
+    hvmem_mfn mfn;
+
+    if (s2->held != s2->pool_count + ((hvmem_u64)1 << s2->root_order))
+        status = HVMEM_E_BUSY;
+    hvmem__s2_unlock(s2, state);
+    if (!status)
+        status = hvmem_mapping_fini(&s2->mapping);
+    if (status)
+        return status;
+    do {
+        state = hvmem__s2_lock(s2);
+        mfn = drain_pool(s2);
+        hvmem__s2_unlock(s2, state);
+        if (mfn != HVMEM__NO_MFN)
+            free_table(s2, mfn, 0);
+    } while (mfn != HVMEM__NO_MFN);
+    free_table(s2, s2->root, s2->root_order);
     return HVMEM_OK;
 }
 
@@ -353,19 +377,22 @@ hvmem_status hvmem_stage2_teardown(struct hvmem_stage2 *s2, struct hvmem_cursor 
 {
     hvmem_status status;
     hvmem_u64 state;
-    hvmem_u32 phase;
+    int fresh;
 
     if (!s2 || !cursor)
         return HVMEM_E_ARG;
-    if (hvmem__load(&s2->state) == HVMEM__S2_GONE)
-        return hvmem__s2_refuse(s2, HVMEM_E_PHASE, 0);
+    fresh = !cursor->words[0];
     state = hvmem__s2_lock(s2);
-    phase = s2->teardown.phase;
-    status = hvmem__s2_shared(s2) ? HVMEM_E_BUSY : hvmem__s2_enter(s2, &s2->teardown, 't', cursor);
+    if (s2->state == HVMEM__S2_GONE)
+        status = HVMEM_E_PHASE;
+    else if (hvmem__s2_shared(s2))
+        status = HVMEM_E_BUSY;
+    else
+        status = hvmem__s2_enter(s2, &s2->teardown, 't', cursor);
     if (!status) {
-        s2->state = HVMEM__S2_DYING;
+        hvmem__store(&s2->state, HVMEM__S2_DYING);
         /* A new cursor takes over where an abandoned one stopped. */
-        if (!s2->teardown.phase && phase)
+        if (fresh && s2->teardown.phase)
             s2->teardown.phase = 1;
     }
     hvmem__s2_unlock(s2, state);

@@ -19,7 +19,6 @@ hvmem_status hvmem__s2_enter(struct hvmem_stage2 *s2, struct hvmem__s2_open *ope
     if (!(w[0] | w[1] | w[2] | w[3])) {
         open->serial = ++s2->serials;
         open->at = 0;
-        open->phase = 0;
         cursor->words[0] = kind;
         cursor->words[1] = open->serial;
     } else if (w[0] != kind || !open->serial || w[1] != open->serial || (w[2] | w[3])) {

@@ -11,7 +11,8 @@
 
 #include "stage2.h"
 
-#define FLUSH_FAILED 1u /* phase: entries were cleared, their flush is still to come */
+#define FLUSH_FAILED                                                                               \
+    1u /* phase: entries were cleared, their flush is still to come, whoever goes on */
 
 static int any_noted(const struct hvmem__s2_setway *w)
 {
@@ -205,7 +206,6 @@ hvmem_status hvmem_track_setway(struct hvmem_stage2 *s2, hvmem_u32 lines,
     struct hvmem_track_progress count;
     hvmem_status status;
     hvmem_u64 state;
-    hvmem_u32 phase;
 
     if (!s2 || !cursor)
         return HVMEM_E_ARG;
@@ -213,15 +213,12 @@ hvmem_status hvmem_track_setway(struct hvmem_stage2 *s2, hvmem_u32 lines,
         return hvmem__s2_refuse(s2, HVMEM_E_UNSUPPORTED, 0);
     memset(&count, 0, sizeof count);
     state = hvmem__s2_lock(s2);
-    phase = s2->setway.open.phase;
     if (s2->state != HVMEM__S2_LIVE)
         status = HVMEM_E_PHASE;
     else if (hvmem__s2_shared(s2) || s2->arm.serial || s2->disarm.serial)
         status = HVMEM_E_BUSY;
     else
         status = hvmem__s2_enter(s2, &s2->setway.open, 's', cursor);
-    if (!status)
-        s2->setway.open.phase = phase; /* a flush that is owed stays owed */
     hvmem__s2_unlock(s2, state);
     if (status)
         return hvmem__s2_refuse(s2, status, 0);

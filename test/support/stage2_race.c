@@ -99,6 +99,17 @@ static void on_clean(struct stage2_rig *rig, hvmem_mfn mfn)
     race->dirty[offset] = race->waits[offset] = 0;
 }
 
+/* What a store went to is dirty. */
+static void on_access(struct stage2_rig *rig, uint64_t gfn, uint64_t mfn, unsigned access)
+{
+    int offset = in_block(running, mfn);
+
+    (void)rig;
+    (void)gfn;
+    if ((access & HVMEM_S2_W) && offset >= 0)
+        running->dirty[offset] = 1;
+}
+
 static int at_point(const char *name, void *ctx)
 {
     (void)ctx;
@@ -128,6 +139,7 @@ static void begin(void *ctx)
     program->setup(race);
     race->rig.on_flush = on_flush;
     race->rig.on_clean = on_clean;
+    race->rig.on_access = on_access;
     test_set_point_hook(at_point, NULL);
 }
 
@@ -353,19 +365,7 @@ hvmem_u32 race_fault(struct stage2_race *race, uint64_t gfn, unsigned access)
 
 int race_guest(struct stage2_race *race, uint64_t gfn, unsigned access)
 {
-    struct hvmem_sim_entry e;
-    hvmem_cpu cpu = (hvmem_cpu)test_thread();
-    int offset;
-
-    if (rig_access(&race->rig, cpu, gfn << 12, access) < 0)
-        return 0;
-    /* The very translation that served: what the store went to. */
-    if (!(access & HVMEM_S2_W) || !hvmem_sim_tlb_access(race->rig.tlb, cpu, gfn, &e))
-        return 1;
-    offset = in_block(race, (e.frame >> 8) + (gfn - e.page));
-    if (offset >= 0)
-        race->dirty[offset] = 1;
-    return 1;
+    return rig_access(&race->rig, (hvmem_cpu)test_thread(), gfn << 12, access) >= 0;
 }
 
 int race_touched(struct stage2_race *race, uint64_t gfn)

@@ -48,27 +48,33 @@ static int step(void *ctx, const struct hvmem_tlb_space *space, hvmem_u64 frame,
 /* The thread of a schedule is a CPU of its number. */
 static hvmem_cpu this_cpu(void *host)
 {
-    return test_thread() >= 0 ? (hvmem_cpu)test_thread()
-                              : ((struct stage2_rig *)host)->tlb->current;
+    struct stage2_rig *rig = host;
+
+    if (test_thread() >= 0)
+        return (hvmem_cpu)test_thread();
+    return rig->cpu != NULL ? rig->cpu() : rig->tlb->current;
 }
 
 static void relax(void *host)
 {
-    (void)host;
+    struct stage2_rig *rig = host;
+
+    if (rig->relax != NULL)
+        rig->relax();
     test_wait();
 }
 
-static hvmem_status tlb_flush(struct hvmem_backend *be, const struct hvmem_tlb_flush *flush)
+static void guard(struct stage2_rig *rig, int on)
 {
-    struct stage2_rig *rig = be->ctx;
+    if (rig->guard != NULL)
+        rig->guard(on);
+}
+
+/* A batch that is not to fail. */
+static hvmem_status flush_now(struct stage2_rig *rig, const struct hvmem_tlb_flush *flush)
+{
     hvmem_u32 i;
 
-    if (rig->on_flush != NULL)
-        rig->on_flush(rig, flush);
-    if (rig->fail_flushes > 0) {
-        rig->fail_flushes--;
-        return HVMEM_E_HOST;
-    }
     rig->flushes++;
     if (flush->what != HVMEM_FLUSH_RANGES)
         rig->whole++;
@@ -81,6 +87,22 @@ static hvmem_status tlb_flush(struct hvmem_backend *be, const struct hvmem_tlb_f
     return hvmem_sim_tlb_flush(rig->tlb, this_cpu(rig), flush);
 }
 
+static hvmem_status tlb_flush(struct hvmem_backend *be, const struct hvmem_tlb_flush *flush)
+{
+    struct stage2_rig *rig = be->ctx;
+    hvmem_status status = HVMEM_E_HOST;
+
+    if (rig->on_flush != NULL)
+        rig->on_flush(rig, flush);
+    guard(rig, 1);
+    if (rig->fail_flushes > 0)
+        rig->fail_flushes--;
+    else
+        status = flush_now(rig, flush);
+    guard(rig, 0);
+    return status;
+}
+
 static hvmem_status dcache(struct hvmem_backend *be, hvmem_u32 op, hvmem_uptr addr,
                            hvmem_size bytes)
 {
@@ -88,12 +110,14 @@ static hvmem_status dcache(struct hvmem_backend *be, hvmem_u32 op, hvmem_uptr ad
     uint64_t offset = addr - (hvmem_uptr)rig->pool;
 
     (void)op;
+    guard(rig, 1);
     for (; bytes >= 64; bytes -= 64, offset += 64) {
         if (offset % 4096 == 0 && rig->on_clean != NULL)
             rig->on_clean(rig, RIG_BASE + offset / 4096);
         rig->cleaned[offset / 4096]++;
         rig->lines++;
     }
+    guard(rig, 0);
     return HVMEM_OK;
 }
 
@@ -150,7 +174,7 @@ static void report(void *host, hvmem_status code, hvmem_mfn mfn, hvmem_order ord
     (void)mfn;
     (void)order;
     (void)info;
-    ((struct stage2_rig *)host)->reported++;
+    __atomic_fetch_add(&((struct stage2_rig *)host)->reported, 1, __ATOMIC_RELAXED);
 }
 
 static const struct hvmem_host_ops host_ops = {
@@ -416,25 +440,38 @@ static void drop(struct stage2_rig *rig, hvmem_cpu cpu, uint64_t gpa)
     CHECK_EQ(hvmem_sim_tlb_flush(rig->tlb, cpu, &flush), HVMEM_OK);
 }
 
-int rig_access(struct stage2_rig *rig, hvmem_cpu cpu, uint64_t gpa, unsigned access)
+/* One try: whether hardware lets the access through. */
+static int hit(struct stage2_rig *rig, hvmem_cpu cpu, uint64_t gpa, unsigned access)
 {
     struct hvmem_sim_entry entry;
+    int through;
+
+    guard(rig, 1);
+    through = hvmem_sim_tlb_access(rig->tlb, cpu, gpa >> 12, &entry) &&
+              (entry.frame & 7 & access) == access;
+    if (through && rig->on_access != NULL)
+        rig->on_access(rig, gpa >> 12, (entry.frame >> 8) + (gpa >> 12) - entry.page, access);
+    if (!through && rig->config.format != HVMEM_S2_ARM64)
+        drop(rig, cpu, gpa);
+    guard(rig, 0);
+    return through;
+}
+
+int rig_access(struct stage2_rig *rig, hvmem_cpu cpu, uint64_t gpa, unsigned access)
+{
     hvmem_u32 outcome;
     int faults = 0;
 
-    rig->tlb->current = cpu;
-    for (;;) {
-        if (hvmem_sim_tlb_access(rig->tlb, cpu, gpa >> 12, &entry) &&
-            (entry.frame & 7 & access) == access)
-            return faults;
-        if (rig->config.format != HVMEM_S2_ARM64)
-            drop(rig, cpu, gpa);
+    if (rig->cpu == NULL)
+        rig->tlb->current = cpu;
+    while (!hit(rig, cpu, gpa, access)) {
         if (++faults > 2000 || hvmem_stage2_fault(rig->s2, gpa, access, &outcome) != HVMEM_OK ||
             outcome > HVMEM_FAULT_AGAIN)
             return -1;
         if (outcome == HVMEM_FAULT_AGAIN)
-            test_wait();
+            relax(rig);
     }
+    return faults;
 }
 
 struct walk_entry rig_walk(struct stage2_rig *rig, uint64_t gfn)

@@ -141,15 +141,18 @@ struct walk_entry walk_step(const struct walk_tables *t, uint64_t table, int lev
 {
     const uint64_t *p;
     struct walk_entry e;
+    uint64_t d;
 
     if (gpa >> t->input_bits)
         return made(WALK_INVALID, 0, 12, 0, 0);
     p = slot(t, table, level, gpa);
     if (p == NULL)
         return made(WALK_MALFORMED, 0, 12, 0, 0);
-    e = t->format == WALK_ARM64 ? arm64(*p, level)
-        : t->format == WALK_NPT ? npt(*p, level)
-                                : ept(*p, level);
+    /* Hardware goes on from the very address that it read: what lies there was written before. */
+    d = __atomic_load_n(p, __ATOMIC_ACQUIRE);
+    e = t->format == WALK_ARM64 ? arm64(d, level)
+        : t->format == WALK_NPT ? npt(d, level)
+                                : ept(d, level);
     if (e.kind != WALK_INVALID && e.address >> t->output_bits)
         e.kind = WALK_MALFORMED;
     return e;

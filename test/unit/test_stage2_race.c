@@ -151,7 +151,7 @@ static void page_is_gone(struct stage2_race *r)
 
 TEST(B36_fault_against_unmap, points)
 {
-    struct race_program p = {.threads = 2, .preemptions = 32, .least = 20};
+    struct race_program p = {.threads = 2, .preemptions = 5, .least = 20};
 
     p.setup = one_page_armed;
     p.thread[0] = reads_page;
@@ -308,7 +308,7 @@ static void other_is_untouched(struct stage2_race *r)
 
 TEST(B36_arm_against_fault, points)
 {
-    struct race_program p = {.threads = 2, .preemptions = 32, .least = 10};
+    struct race_program p = {.threads = 2, .preemptions = 4, .least = 10};
 
     p.setup = two_pages;
     p.thread[0] = arms;

@@ -257,6 +257,22 @@ static void faults_demands_changes(struct stage2_race *r)
     RACE_CHECK(r, status == HVMEM_OK || status == HVMEM_E_PHASE);
 }
 
+/* It needs tables, which the heap gives while the others are freed. */
+static void maps_far(struct stage2_race *r)
+{
+    hvmem_status status = race_map(r, PAGE + 0x40000, 1, 0x1000000);
+
+    RACE_CHECK(r, status == HVMEM_OK || status == HVMEM_E_PHASE);
+}
+
+/* The other one is under way, or has done it. */
+static void tears_down_too(struct stage2_race *r)
+{
+    hvmem_status status = race_teardown(r);
+
+    RACE_CHECK(r, status == HVMEM_OK || status == HVMEM_E_PHASE || status == HVMEM_E_STALE);
+}
+
 static void armed_page_on_demand(struct stage2_race *r)
 {
     on_demand(r);
@@ -276,12 +292,17 @@ static void all_is_back(struct stage2_race *r)
 
 TEST(teardown_against_fault_demand_and_change, points)
 {
-    struct race_program p = {.threads = 2, .preemptions = 4, .least = 5000};
+    struct race_program p = {.threads = 2, .preemptions = 3, .least = 50};
 
     p.prepare = prepare_demand;
     p.setup = armed_page_on_demand;
     p.thread[0] = tears_down;
     p.thread[1] = faults_demands_changes;
     p.finish = all_is_back;
+    explore_formats(p);
+    p.preemptions = 2;
+    p.thread[1] = maps_far;
+    explore_formats(p);
+    p.thread[0] = p.thread[1] = tears_down_too;
     explore_formats(p);
 }
