@@ -301,8 +301,7 @@ static int release_all(struct hvmem_gather *gather, hvmem_u64 budget)
     return release_some(gather, LIST_TABLES, &budget) && release_some(gather, LIST_FRAMES, &budget);
 }
 
-/* There is no room for one more: settle what is there, in the middle. */
-static void settle_early(struct hvmem_gather *gather)
+void hvmem__gather_settle(struct hvmem_gather *gather)
 {
     hvmem__mapping_note(gather->mapping, &gather->mapping->stats.early, 1);
     invalidate(gather);
@@ -311,16 +310,36 @@ static void settle_early(struct hvmem_gather *gather)
 
 /* ---- taking --------------------------------------------------------------------------------- */
 
-/* The list that a frame belongs to: one of this gather's, or a new one. Settles early if need be. */
-static hvmem_mfn *list_for(struct hvmem_gather *gather, hvmem_u32 list, hvmem_mfn mfn)
+/* The window of a frame among those in use, or the first that is not. */
+static hvmem_u32 window_of(const struct hvmem_gather *gather, hvmem_u32 list, hvmem_mfn mfn)
 {
     hvmem_u32 i;
 
     for (i = 0; i < gather->windows[list]; i++)
         if (gather->first[list][i] >> HVMEM__LINK_BITS == mfn >> HVMEM__LINK_BITS)
-            return &gather->first[list][i];
+            break;
+    return i;
+}
+
+int hvmem__gather_has_room(const struct hvmem_gather *gather, const hvmem_mfn *tables,
+                           hvmem_u32 count)
+{
+    hvmem_u32 used = gather->windows[LIST_TABLES], fresh = 0, i;
+
+    for (i = 0; i < count; i++)
+        fresh += window_of(gather, LIST_TABLES, tables[i]) == used;
+    return used + fresh <= HVMEM_GATHER_WINDOWS;
+}
+
+/* The list that a frame belongs to: one of this gather's, or a new one. Settles early if need be. */
+static hvmem_mfn *list_for(struct hvmem_gather *gather, hvmem_u32 list, hvmem_mfn mfn)
+{
+    hvmem_u32 i = window_of(gather, list, mfn);
+
+    if (i < gather->windows[list])
+        return &gather->first[list][i];
     if (i == HVMEM_GATHER_WINDOWS) {
-        settle_early(gather);
+        hvmem__gather_settle(gather);
         i = 0;
     }
     gather->first[list][i] = HVMEM__NO_MFN;
@@ -405,7 +424,7 @@ hvmem_status hvmem_gather_table(struct hvmem_gather *gather, hvmem_mfn mfn, hvme
     add_table(gather, addr, level, flags);
     if (mapping->table_free && !hvmem__bank_of(mapping->heap, mfn)) {
         if (gather->tables == HVMEM_GATHER_TABLES) {
-            settle_early(gather);
+            hvmem__gather_settle(gather);
             add_table(gather, addr, level, flags);
         }
         gather->table[gather->tables++] = mfn;

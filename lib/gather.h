@@ -32,6 +32,15 @@ void hvmem__gather_add_walks(struct hvmem_gather *gather, hvmem_u64 start, hvmem
 hvmem_status hvmem__gather_run(struct hvmem_gather *gather, hvmem_u64 addr, hvmem_u64 entries,
                                hvmem_u32 shift, hvmem_u32 level, hvmem_u32 flags);
 
+/*
+ * Whether these table pages of the heap can all be told to the gather without a flush on the way, and what
+ * makes room where not: everything told so far is invalidated and given back. The latter under no
+ * lock; how it went is known to the gather.
+ */
+int hvmem__gather_has_room(const struct hvmem_gather *gather, const hvmem_mfn *tables,
+                           hvmem_u32 count);
+void hvmem__gather_settle(struct hvmem_gather *gather);
+
 /* The ranges as a back-end takes them, in units of pages. */
 void hvmem__gather_export(const struct hvmem_gather *gather, hvmem_u32 page_shift,
                           struct hvmem_tlb_range *out);

@@ -17,6 +17,7 @@
 #define HVMEM__S2_NEED_SPLIT  (-1001)
 #define HVMEM__S2_NEED_FLUSH  (-1002)
 #define HVMEM__S2_NEED_WAIT   (-1003)
+#define HVMEM__S2_NEED_ROOM   (-1004) /* in the gather, for tables of far frames */
 
 /* From the root to an absent entry or a leaf. */
 struct hvmem__s2_path {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* stage2_change.c: unmapping, changing rights, ageing: one loop over the leaves of a range. */
+#include "gather.h"
 #include "stage2.h"
 
 /* A run of entries of one table. */
@@ -147,6 +148,23 @@ static hvmem_status do_run(struct hvmem_stage2 *s2, struct hvmem__s2_work *work,
     }
 }
 
+/*
+ * Whether the tables of the path, should they become empty, go into the gather without a flush: frames of
+ * more than HVMEM_GATHER_WINDOWS spans of 2^32 do not fit at once.
+ */
+static int has_room(const struct hvmem_stage2 *s2, const struct hvmem__s2_work *work,
+                    const struct hvmem__s2_path *path)
+{
+    hvmem_u32 level, n = 0;
+    hvmem_mfn tables[3];
+
+    if (work->kind != HVMEM__S2_UNMAP)
+        return 1;
+    for (level = s2->start_level; level < path->level; level++)
+        tables[n++] = hvmem__s2_address(&s2->f, *path->slot[level]) >> 12;
+    return hvmem__gather_has_room(work->gather, tables, n);
+}
+
 /* Up to HVMEM_S2_SLICE entries, and the tables that become empty. */
 static hvmem_status do_step(struct hvmem_stage2 *s2, struct hvmem__s2_work *work)
 {
@@ -161,6 +179,8 @@ static hvmem_status do_step(struct hvmem_stage2 *s2, struct hvmem__s2_work *work
         from = work->at;
         run.removed = 0;
         hvmem__s2_walk(s2, from, &run.path);
+        if (!has_room(s2, work, &run.path))
+            return HVMEM__S2_NEED_ROOM;
         status = do_run(s2, work, &run);
         if (!run.removed)
             continue;
@@ -189,6 +209,10 @@ hvmem_status hvmem__s2_do(struct hvmem_stage2 *s2, struct hvmem__s2_work *work)
             status = hvmem__s2_split(s2, work->at, work->level, work->gather);
         else if (status == HVMEM__S2_NEED_WAIT)
             status = hvmem__s2_wait(s2, &waited);
+        if (status == HVMEM__S2_NEED_ROOM) {
+            hvmem__gather_settle(work->gather);
+            status = HVMEM_OK;
+        }
     }
     return status;
 }

@@ -2,6 +2,7 @@
 /* The rig of stage2_rig.h. */
 #include "stage2_rig.h"
 
+#include "lib/heap.h"
 #include "test_schedule.h"
 
 #include <stdlib.h>
@@ -92,6 +93,9 @@ static hvmem_status tlb_flush(struct hvmem_backend *be, const struct hvmem_tlb_f
     struct stage2_rig *rig = be->ctx;
     hvmem_status status = HVMEM_E_HOST;
 
+    /* Whoever is asked may be waiting for the lock with interrupts off. */
+    if (rig->heap->host.held != NULL)
+        CHECK_EQ(rig->heap->host.held[this_cpu(rig)], 0);
     if (rig->on_flush != NULL)
         rig->on_flush(rig, flush);
     guard(rig, 1);
