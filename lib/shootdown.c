@@ -51,7 +51,8 @@ static void decide(struct shot *shot, const struct hvmem_tlb_range *ranges, hvme
         return;
     }
     hvmem_policy_apply(&choice, &shot->flush);
-    if (shot->flush.what == HVMEM_FLUSH_ALL)
+    /* Where entries flush no other form may exist, and none is needed: being asked is enough. */
+    if (shot->flush.what == HVMEM_FLUSH_ALL && !(space->ident->flags & HVMEM_IDENT_ENTRY))
         shot->flags |= HVMEM__SHOOT_GLOBAL;
     if (shot->flush.what != HVMEM_FLUSH_RANGES || !shot->flush.count)
         widen(shot);
