@@ -101,7 +101,8 @@ hvmem_u64 hvmem_sim_reached(const struct hvmem_sim_machine *m, hvmem_mfn mfn, hv
             continue;
         for (i = 0; i < m->config.slots; i++)
             n += (hvmem_u64)(reaches(&entry[i], mfn, frames) &&
-                             (!cpu || hvmem_sim_tlb_usable(&m->tlb, row, &entry[i])));
+                             (!cpu || (hvmem_sim_tlb_usable(&m->tlb, row, &entry[i]) &&
+                                       (entry[i].table || !hvmem_sim_lazy(m, row)))));
     }
     return n;
 }
@@ -248,6 +249,18 @@ void hvmem_sim_set_online(struct hvmem_sim_machine *m, hvmem_cpu cpu, int online
 void hvmem_sim_load(struct hvmem_sim_machine *m, hvmem_u32 row, const struct hvmem_sim_space *space)
 {
     hvmem_sim_tlb_set_loaded(&m->tlb, row, space ? &space->tag : 0);
+    if (row < m->config.cpus)
+        m->lazy[row / 64] &= ~((hvmem_u64)1 << row % 64);
+}
+
+void hvmem_sim_set_lazy(struct hvmem_sim_machine *m, hvmem_cpu cpu)
+{
+    m->lazy[cpu / 64] |= (hvmem_u64)1 << cpu % 64;
+}
+
+int hvmem_sim_lazy(const struct hvmem_sim_machine *m, hvmem_cpu cpu)
+{
+    return (int)(m->lazy[cpu / 64] >> cpu % 64 & 1);
 }
 
 void hvmem_sim_speculate_on(struct hvmem_sim_machine *m, hvmem_u32 row, hvmem_u32 count)

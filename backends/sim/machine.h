@@ -80,6 +80,7 @@ struct hvmem_sim_machine {
     hvmem_u32 fail;               /* the next `fail` batches and calls are refused */
     hvmem_u32 answer[8];          /* of each device */
     hvmem_u64 online[HVMEM_SIM_CPUS / 64];
+    hvmem_u64 lazy[HVMEM_SIM_CPUS / 64]; /* keep their space loaded without an access through it */
     hvmem_u64 random;
     hvmem_u32 serials;
     hvmem_u32 reserved;
@@ -109,7 +110,8 @@ void hvmem_sim_use_none(struct hvmem_sim_machine *m, hvmem_mfn mfn, hvmem_u64 fr
 
 /*
  * The oracle: translations and pointers to tables by which a CPU that is online, with the space it has
- * loaded, or a device reaches one of the frames. 0 is what a hand-over needs.
+ * loaded, or a device reaches one of the frames. 0 is what a hand-over needs. Of a lazy CPU only pointers
+ * to tables count: hardware follows them, but nobody there uses a translation.
  */
 hvmem_u64 hvmem_sim_reached(const struct hvmem_sim_machine *m, hvmem_mfn mfn, hvmem_u64 frames);
 /*
@@ -146,6 +148,9 @@ void hvmem_sim_set_online(struct hvmem_sim_machine *m, hvmem_cpu cpu, int online
 /* CPU or device (row config.cpus + n) walks this space from now on; NULL: none. */
 void hvmem_sim_load(struct hvmem_sim_machine *m, hvmem_u32 row,
                     const struct hvmem_sim_space *space);
+/* The CPU keeps what it has loaded, but accesses nothing through it before the next load. */
+void hvmem_sim_set_lazy(struct hvmem_sim_machine *m, hvmem_cpu cpu);
+int hvmem_sim_lazy(const struct hvmem_sim_machine *m, hvmem_cpu cpu);
 /* Every CPU that is online and every device loads up to `each` translations. */
 void hvmem_sim_speculate(struct hvmem_sim_machine *m, hvmem_u32 each);
 /* One CPU or device does. */

@@ -14,6 +14,8 @@ static void events(unsigned flags, uint64_t count)
     CHECK_EQ(rig.stale, 0);
     CHECK_EQ(rig.leaked, 0);
     CHECK(rig.heap->clock.now > count / 50); /* it wrapped */
+    if (count >= 20000)
+        CHECK(rig.done.torn_blocks && rig.done.scrubbed && rig.done.touched && rig.done.lazy_again);
     sim_rig_end(&rig);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a hypervisor does with tenants, CPUs and devices on the model machine; see sim_rig.h. */
+/* What a hypervisor does with blocks, tables and devices on the model machine; see sim_rig.h. */
 #include "sim_rig.h"
 
 #include <string.h>
@@ -39,7 +39,7 @@ static int bad(const struct sim_rig *rig, unsigned flag)
 /* ---- devices ----------------------------------------------------------------------------------- */
 
 /* Devices have no debts: they are told before a frame is freed. */
-static void tell_devices(struct sim_rig *rig)
+void sim_tell_devices(struct sim_rig *rig)
 {
     struct hvmem_tlb_flush all = {.size = sizeof all, .what = HVMEM_FLUSH_ALL};
     unsigned d;
@@ -104,7 +104,7 @@ void sim_access(struct sim_rig *rig, hvmem_u32 row)
     uint32_t self;
     hvmem_mfn mfn;
 
-    if (rig->loaded[row] < 0 ||
+    if (rig->loaded[row] < 0 || (row < rig->cpus && hvmem_sim_lazy(&rig->m, row)) ||
         !hvmem_sim_tlb_access(&rig->m.tlb, row, hvmem_sim_input(page), &entry))
         return;
     mfn = entry.frame + (entry.shift ? page % HVMEM_SIM_FANOUT : 0);
@@ -130,7 +130,7 @@ void sim_access(struct sim_rig *rig, hvmem_u32 row)
 /* ---- tables ---------------------------------------------------------------------------------- */
 
 /* A frame of the host's own for a table. */
-static hvmem_status table_frame(struct sim_rig *rig, hvmem_mfn *mfn)
+hvmem_status sim_table_frame(struct sim_rig *rig, hvmem_mfn *mfn)
 {
     hvmem_status status = hvmem_alloc_order(rig->heap, 0, mfn);
 
@@ -143,6 +143,17 @@ static hvmem_status table_frame(struct sim_rig *rig, hvmem_mfn *mfn)
 
 /* Bytes of input that a table or a block spans, log2. */
 #define SPAN_SHIFT 21
+
+/* Whether a CPU keeps the tenant's tables without using them. */
+static int kept_lazily(const struct sim_rig *rig, int tenant)
+{
+    hvmem_cpu cpu;
+
+    for (cpu = 0; cpu < rig->cpus; cpu++)
+        if (rig->loaded[cpu] == tenant && hvmem_sim_lazy(&rig->m, cpu))
+            return 1;
+    return 0;
+}
 
 /* A table without entries is unhooked, forgotten everywhere and freed by one gather. */
 static void gather_table(struct sim_rig *rig, int tenant, hvmem_u32 slot)
@@ -172,13 +183,14 @@ void sim_drop_table(struct sim_rig *rig, int tenant, hvmem_u32 slot, int at_once
         return;
     t->busy++;
     if (at_once && !bad(rig, SIM_BAD_TABLE)) {
+        rig->done.tables_of_lazy += kept_lazily(rig, tenant);
         gather_table(rig, tenant, slot);
     } else {
         mfn = hvmem_sim_unhook(&rig->m, &t->space, slot);
         if (at_once)
             sim_shoot(rig, tenant, first, HVMEM_SIM_FANOUT, HVMEM_RANGE_LEAF);
         else
-            tell_devices(rig);
+            sim_tell_devices(rig);
         must(rig, hvmem_free_owned(rig->heap, mfn, 0, NULL, at_once ? 0 : HVMEM_OWES_TLB),
              "free of a table");
     }
@@ -204,7 +216,7 @@ hvmem_u32 sim_room(struct sim_rig *rig, int tenant, hvmem_u32 order)
     for (i = 0; i < pages; i++)
         t->at[page + i] = 3;
     if (!hvmem_sim_has_table(&rig->m, &t->space, slot)) {
-        hvmem_status status = table_frame(rig, &mfn);
+        hvmem_status status = sim_table_frame(rig, &mfn);
 
         if (status == HVMEM_OK && hvmem_sim_has_table(&rig->m, &t->space, slot))
             must(rig, hvmem_free(rig->heap, mfn, 0), "free"); /* another CPU made one */
@@ -255,6 +267,7 @@ hvmem_status sim_alloc(struct sim_rig *rig, int tenant, int block, hvmem_u32 ord
     }
     b->order = order;
     b->guest = -1;
+    b->touched = 0;
     b->state = flags & HVMEM_REQ_DEFER_ALL ? SIM_OWED : SIM_HELD;
     if (b->state == SIM_HELD) {
         sim_handed_over(rig, b->mfn, 1ull << order);
@@ -292,8 +305,12 @@ void sim_share(struct sim_rig *rig, int tenant, int block, int guest)
 {
     struct sim_block *b = &rig->tenant[tenant].block[block];
 
+    if (b->touched) /* to the library it still waits for that */
+        return;
     b->state = SIM_BUSY;
     rig->tenant[guest].busy++;
+    if (!bad(rig, SIM_BAD_FOREIGN))
+        must(rig, hvmem_domain_foreign(rig->tenant[tenant].domain, b->mfn, b->order), "foreign");
     b->guest_page = sim_room(rig, guest, b->order);
     if (b->guest_page != SIM_NO_ROOM) {
         sim_set_pages(rig, guest, b->guest_page, b->mfn, b->order, 2);
@@ -341,6 +358,8 @@ void sim_give_back(struct sim_rig *rig, int tenant, int block, int at_once)
     hvmem_u32 owed = bad(rig, SIM_BAD_FREE) ? 0 : HVMEM_OWES_TLB;
     int mapped = b->state == SIM_MAPPED, guest = mapped ? b->guest : -1;
 
+    if (b->state == SIM_UNTOUCHED)
+        sim_leave_place(rig, tenant, b);
     b->state = SIM_BUSY;
     if (guest >= 0)
         rig->tenant[guest].busy++;
@@ -351,7 +370,7 @@ void sim_give_back(struct sim_rig *rig, int tenant, int block, int at_once)
             sim_set_pages(rig, tenant, b->page, 0, b->order, 0);
             if (guest >= 0)
                 sim_set_pages(rig, guest, b->guest_page, 0, b->order, 0);
-            tell_devices(rig);
+            sim_tell_devices(rig);
         }
         if (guest >= 0)
             owed = bad(rig, SIM_BAD_FOREIGN) ? 0 : HVMEM_OWES_FOREIGN;
@@ -360,105 +379,4 @@ void sim_give_back(struct sim_rig *rig, int tenant, int block, int at_once)
     if (guest >= 0)
         rig->tenant[guest].busy--;
     b->state = SIM_NONE;
-}
-
-/* ---- tenants --------------------------------------------------------------------------------- */
-
-hvmem_status sim_create(struct sim_rig *rig, int tenant)
-{
-    struct sim_tenant *t = &rig->tenant[tenant];
-    struct hvmem_domain_config config = {.size = sizeof config, .limit = ~0ull};
-    hvmem_status status;
-    hvmem_mfn root;
-
-    t->busy++;
-    status = table_frame(rig, &root);
-    if (status == HVMEM_OK) {
-        config.id = (hvmem_u32)tenant + 1;
-        must(rig,
-             hvmem_domain_create(rig->heap, t->memory, hvmem_domain_size(rig->heap), &config,
-                                 &t->domain),
-             "domain_create");
-        sim_space_create(rig, tenant, root);
-        sim_attach(rig, tenant);
-        t->running = 0;
-    }
-    t->busy--;
-    return status;
-}
-
-hvmem_status sim_start(struct sim_rig *rig, int tenant)
-{
-    struct sim_tenant *t = &rig->tenant[tenant];
-    hvmem_status status;
-
-    t->busy++;
-    status = hvmem_domain_start(t->domain);
-    if (status == HVMEM_OK) {
-        t->running = 1;
-        rig->started++;
-    } else if (status != HVMEM_E_OWED && status != HVMEM_E_BUSY) {
-        sim_broken(rig, "start");
-    }
-    t->busy--;
-    return status;
-}
-
-/* Blocks of others that were mapped here: not any more, now that the id is flushed. */
-static void end_loans(struct sim_rig *rig, int tenant)
-{
-    int i, k;
-
-    for (i = 0; i < SIM_TENANTS; i++)
-        for (k = 0; k < SIM_BLOCKS; k++) {
-            struct sim_block *b = &rig->tenant[i].block[k];
-
-            if (b->state == SIM_MAPPED && b->guest == tenant)
-                b->guest = -1;
-        }
-}
-
-/*
- * Nobody runs it or will: one flush of its id pays for everything that was mapped in its space; what
- * was mapped elsewhere as well is freed with that debt.
- */
-void sim_destroy(struct sim_rig *rig, int tenant)
-{
-    struct sim_tenant *t = &rig->tenant[tenant];
-    hvmem_u32 row, slot;
-    int k;
-
-    t->busy++;
-    t->dying = 1;
-    must(rig, hvmem_domain_kill(t->domain), "kill");
-    for (row = 0; row < rig->cpus + rig->m.config.devices; row++)
-        if (rig->loaded[row] == tenant)
-            sim_switch(rig, row, -1, 0);
-    sim_space_destroy(rig, tenant);
-    end_loans(rig, tenant);
-    for (k = 0; k < SIM_BLOCKS; k++) {
-        struct sim_block *b = &t->block[k];
-        hvmem_u32 owed = 0;
-
-        if (b->state == SIM_NONE)
-            continue;
-        if (b->state == SIM_MAPPED && b->guest >= 0) {
-            sim_set_pages(rig, b->guest, b->guest_page, 0, b->order, 0);
-            tell_devices(rig);
-            owed = HVMEM_OWES_FOREIGN;
-        }
-        b->state = SIM_BUSY;
-        must(rig, hvmem_free_owned(rig->heap, b->mfn, b->order, t->domain, owed), "free");
-        b->state = SIM_NONE;
-    }
-    for (slot = 0; slot < SIM_TABLES; slot++)
-        if (hvmem_sim_has_table(&rig->m, &t->space, slot))
-            must(rig, hvmem_free(rig->heap, hvmem_sim_unhook(&rig->m, &t->space, slot), 0), "free");
-    must(rig, hvmem_free(rig->heap, hvmem_sim_root(&rig->m, &t->space), 0), "free");
-    memset(t->at, 0, sizeof t->at);
-    must(rig, hvmem_domain_destroy(t->domain), "destroy");
-    t->domain = NULL;
-    t->dying = 0;
-    rig->ended++;
-    t->busy--;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Domains of the model machine populated and started by the library; see sim_rig.h. */
+/* Domains of the model machine populated by the library, first touches, idle scrubbing; see sim_rig.h. */
 #include "sim_rig.h"
 
 #include <string.h>
@@ -41,18 +41,78 @@ static hvmem_status map(void *ctx, hvmem_gfn gfn, hvmem_mfn mfn, hvmem_order ord
     b->mfn = mfn;
     b->guest = -1;
     sim_set_pages(rig, (int)(t - rig->tenant), b->page, mfn, order, 1);
+    b->touched = 0;
     b->state = SIM_MAPPED;
     rig->populated++;
     return HVMEM_OK;
 }
 
+/* The same, but its contents are as they were: nobody else reaches them, nor does the tenant yet. */
+static hvmem_status map_untouched(void *ctx, hvmem_gfn gfn, hvmem_mfn mfn, hvmem_order order)
+{
+    struct sim_tenant *t = ctx;
+    struct sim_rig *rig = t->rig;
+    struct sim_block *b = block_at(t, gfn);
+
+    if (b == NULL || b->order != order) {
+        sim_broken(rig, "map_untouched of what was not asked for");
+        return HVMEM_E_ARG;
+    }
+    rig->stale += hvmem_sim_reached(&rig->m, mfn, 1ull << order);
+    b->mfn = mfn;
+    b->guest = -1;
+    b->touched = 1;
+    b->state = SIM_UNTOUCHED;
+    rig->done.untouched++;
+    return HVMEM_OK;
+}
+
+void sim_leave_place(struct sim_rig *rig, int tenant, const struct sim_block *b)
+{
+    memset(&rig->tenant[tenant].at[b->page], 0, (size_t)1 << b->order);
+}
+
+static void clean(struct sim_rig *rig, const struct sim_block *b, hvmem_u32 op)
+{
+    struct hvmem_cursor cursor;
+    hvmem_status status;
+
+    memset(&cursor, 0, sizeof cursor);
+    do
+        status = hvmem_cache_range(rig->heap, b->mfn, 1ull << b->order, op, 0, &cursor);
+    while (status == HVMEM_AGAIN);
+    if (status != HVMEM_OK)
+        sim_broken(rig, "cache_range");
+}
+
+void sim_touch(struct sim_rig *rig, int tenant, int block)
+{
+    struct sim_tenant *t = &rig->tenant[tenant];
+    struct sim_block *b = &t->block[block];
+    struct hvmem_backend *be = &rig->m.backend;
+    hvmem_u64 i;
+
+    b->state = SIM_BUSY;
+    for (i = 0; i < 1ull << b->order; i++)
+        if (be->ops->zero(be, hvmem_sim_address(&rig->m.data, b->mfn + i), 4096) != HVMEM_OK)
+            sim_broken(rig, "zero");
+    clean(rig, b, HVMEM_DC_CLEAN_INVALIDATE);
+    clean(rig, b, HVMEM_CACHE_ICACHE);
+    sim_handed_over(rig, b->mfn, 1ull << b->order);
+    hvmem_sim_use_data(&rig->m, b->mfn, 1ull << b->order, t->space.serial);
+    sim_set_pages(rig, tenant, b->page, b->mfn, b->order, 1);
+    rig->done.touched++;
+    b->state = SIM_MAPPED;
+}
+
 void sim_attach(struct sim_rig *rig, int tenant)
 {
-    static const struct hvmem_domain_ops ops = {.size = sizeof ops, .map = map};
+    static const struct hvmem_domain_ops ops = {
+        .size = sizeof ops, .map = map, .unmap_all = sim_unmap_all, .map_untouched = map_untouched};
     struct sim_tenant *t = &rig->tenant[tenant];
 
     t->rig = rig;
-    if (hvmem_domain_attach(t->domain, &ops, t, NULL) != HVMEM_OK)
+    if (hvmem_domain_attach(t->domain, &ops, t, t->handle) != HVMEM_OK)
         sim_broken(rig, "attach");
 }
 
@@ -81,6 +141,7 @@ static hvmem_u64 choose(struct sim_rig *rig, int tenant, struct hvmem_extent *ex
         memset(&extents[n], 0, sizeof extents[n]);
         extents[n].gfn = hvmem_sim_input(b->page);
         extents[n].order = b->order;
+        extents[n].flags = test_below(&rig->rng, 3) ? 0 : HVMEM_EXTENT_FIRST_TOUCH;
         chosen[n++] = b;
     }
     return n;
@@ -100,7 +161,7 @@ void sim_populate(struct sim_rig *rig, int tenant)
     struct sim_block *chosen[EXTENTS];
     struct hvmem_cursor cursor;
     hvmem_status status;
-    hvmem_u64 i, k;
+    hvmem_u64 i;
 
     t->open++;
     memset(&cursor, 0, sizeof cursor);
@@ -116,9 +177,24 @@ void sim_populate(struct sim_rig *rig, int tenant)
     for (i = 0; i < request.count; i++) {
         if (chosen[i]->state != SIM_PLACED)
             continue;
-        for (k = 0; k < 1u << chosen[i]->order; k++)
-            t->at[chosen[i]->page + k] = 0;
+        sim_leave_place(rig, tenant, chosen[i]);
         chosen[i]->state = SIM_NONE;
     }
     t->open--;
+}
+
+void sim_scrub(struct sim_rig *rig)
+{
+    unsigned before = rig->scrubbing, calls = 1 + (unsigned)test_below(&rig->rng, 3);
+    struct hvmem_cursor cursor;
+    hvmem_status status;
+
+    rig->scrubbing = rig->depth + 1;
+    memset(&cursor, 0, sizeof cursor);
+    do
+        status = hvmem_scrub_step(rig->heap, HVMEM_NODE_ANY, 1 + test_below(&rig->rng, 6), &cursor);
+    while (status == HVMEM_AGAIN && --calls);
+    if (status != HVMEM_OK && status != HVMEM_AGAIN)
+        sim_broken(rig, "scrub_step");
+    rig->scrubbing = before;
 }

@@ -115,12 +115,17 @@ static hvmem_status arm64_flush(struct hvmem_backend *be, const struct hvmem_tlb
     return status;
 }
 
-static hvmem_status zero_nothing(struct hvmem_backend *be, hvmem_uptr addr, hvmem_size bytes)
+/* What is zeroed nobody reaches any more: what they wrote afterwards would stay. */
+static hvmem_status zero(struct hvmem_backend *be, hvmem_uptr addr, hvmem_size bytes)
 {
-    (void)be;
-    (void)addr;
-    (void)bytes;
-    return HVMEM_OK;
+    struct hvmem_sim_machine *m = be->ctx;
+    struct sim_rig *rig = m->config.ctx;
+    hvmem_mfn first = (addr - hvmem_sim_address(&m->data, 0)) >> 12;
+
+    rig->stale += hvmem_sim_reached(m, first, bytes >> 12);
+    if (rig->scrubbing == rig->depth + 1)
+        rig->done.scrubbed += bytes >> 12;
+    return rig->flags & SIM_BAD_SCRUB ? HVMEM_OK : rig->zero(be, addr, bytes);
 }
 
 /* ---- random steps ---------------------------------------------------------------------------- */
@@ -200,6 +205,12 @@ static void step_block(struct sim_rig *rig)
         else
             sim_give_back(rig, tenant, block, 0);
         break;
+    case SIM_UNTOUCHED:
+        if (t->running && below(rig, 4))
+            sim_touch(rig, tenant, block);
+        else
+            sim_give_back(rig, tenant, block, 0);
+        break;
     case SIM_MAPPED:
         guest = below(rig, 6) || !t->running ? -1 : some_tenant(rig, 1);
         if (guest >= 0 && guest != tenant && t->block[block].guest < 0)
@@ -226,7 +237,10 @@ static void step_tenant(struct sim_rig *rig)
         if (t->domain && !t->busy && !t->running)
             (void)sim_start(rig, tenant);
     } else if (t->domain && idle(t) && !below(rig, 8)) {
-        sim_destroy(rig, tenant);
+        if (below(rig, 2) && !(rig->flags & SIM_BAD_ID))
+            sim_teardown(rig, tenant);
+        else
+            sim_destroy(rig, tenant);
     }
 }
 
@@ -246,7 +260,9 @@ static void step_switch(struct sim_rig *rig)
 {
     unsigned rows = rig->cpus + rig->m.config.devices, row = below(rig, rows);
 
-    if (row >= rig->cpus || hvmem_sim_online(&rig->m, row))
+    if (row < rig->cpus && !below(rig, 3))
+        sim_lazy(rig, row);
+    else if (row >= rig->cpus || hvmem_sim_online(&rig->m, row))
         sim_switch(rig, row, below(rig, 8) ? some_tenant(rig, 1) : -1, (int)below(rig, 2));
 }
 
@@ -279,6 +295,10 @@ static void step(struct sim_rig *rig)
     case 7:
     case 8:
         hvmem_sim_speculate_on(&rig->m, below(rig, rig->cpus + rig->m.config.devices), 8);
+        break;
+    case 15:
+        if (!below(rig, 4))
+            sim_scrub(rig);
         break;
     case 9:
         hvmem_sim_data_stir(&rig->m.data, 4);
@@ -372,8 +392,8 @@ static void make_machine(struct sim_rig *rig)
     REQUIRE(rig->memory[0] != NULL);
     hvmem_sim_machine_init(&rig->m, rig->memory[0], &config);
     ops = *rig->m.backend.ops;
-    if (rig->flags & SIM_BAD_SCRUB)
-        ops.zero = zero_nothing;
+    rig->zero = ops.zero;
+    ops.zero = zero;
     if (rig->flags & SIM_ARM64) {
         sim_arm64_begin(&rig->arm64, (rig->flags & SIM_FLAWED) && !(rig->flags & SIM_BAD_QUIRK));
         ops.tlb_flush = arm64_flush;

@@ -15,6 +15,7 @@
 #include "test_main.h"
 
 #include <hvmem/bank.h>
+#include <hvmem/cache.h>
 #include <hvmem/clock.h>
 #include <hvmem/domain.h>
 #include <hvmem/gather.h>
@@ -54,14 +55,16 @@ struct sim_block {
     hvmem_u32 order;
     hvmem_u32 page; /* where it is mapped in its owner's space */
     int guest;      /* tenant that has it mapped as well, or -1 */
+    int touched;    /* by first touch: to the library it waits for that until it is freed */
     hvmem_u32 guest_page;
 };
-#define SIM_NONE   0
-#define SIM_BUSY   1 /* an operation on it is on its way */
-#define SIM_OWED   2 /* allocated, not settled */
-#define SIM_HELD   3 /* settled, mapped nowhere */
-#define SIM_MAPPED 4
-#define SIM_PLACED 5 /* has a place; populate is to fill it */
+#define SIM_NONE      0
+#define SIM_BUSY      1 /* an operation on it is on its way */
+#define SIM_OWED      2 /* allocated, not settled */
+#define SIM_HELD      3 /* settled, mapped nowhere */
+#define SIM_MAPPED    4
+#define SIM_PLACED    5 /* has a place; populate is to fill it */
+#define SIM_UNTOUCHED 6 /* has a place; what it holds is an earlier owner's */
 
 struct sim_device {
     struct hvmem_notifier notifier;
@@ -86,6 +89,17 @@ struct sim_tenant {
     signed char at[HVMEM_SIM_PAGES]; /* what is mapped at a page: 1 own, 2 another's, 0 nothing */
 };
 
+/* What was done of what must occur. */
+struct sim_done {
+    uint64_t torn_blocks;  /* mapped blocks of running tenants that teardown found and freed */
+    uint64_t torn_foreign; /* of them mapped elsewhere as well */
+    uint64_t scrubbed;     /* frames zeroed by idle CPUs */
+    uint64_t untouched, touched;
+    uint64_t lazy;           /* CPUs that keep a space without using it */
+    uint64_t lazy_again;     /* of them used it again */
+    uint64_t tables_of_lazy; /* freed at once while such a CPU had them loaded */
+};
+
 struct sim_rig {
     struct hvmem_heap *heap;
     struct hvmem_sim_machine m;
@@ -101,6 +115,9 @@ struct sim_rig {
     unsigned char acting[HVMEM_SIM_CPUS];
     uint64_t steps, handed, accesses, started, ended; /* what was done */
     uint64_t populated;                               /* blocks */
+    struct sim_done done;
+    hvmem_status (*zero)(struct hvmem_backend *be, hvmem_uptr addr, hvmem_size bytes);
+    unsigned scrubbing; /* depth of an idle scrub under way + 1 */
     uint64_t stale;     /* ways to reach frames that were handed over */
     uint64_t leaked;    /* words of another owner that were seen */
     const char *broken; /* a call did not answer as it must */
@@ -120,24 +137,32 @@ int sim_rig_wrong(const struct sim_rig *rig);
 
 void sim_ident_begin(struct sim_rig *rig, const struct hvmem_host_ops *host);
 void sim_space_create(struct sim_rig *rig, int tenant, hvmem_mfn root);
+void sim_mapping_end(struct sim_rig *rig, int tenant);
 void sim_space_destroy(struct sim_rig *rig, int tenant);
 /* Pages of a tenant's space are forgotten at once; flags as of a range. */
 void sim_shoot(struct sim_rig *rig, int tenant, hvmem_u32 page, hvmem_u32 pages, hvmem_u32 flags);
 
-/* ---- operations, by CPU `cpu` (sim_ops.c); 0 or the status of the library call that refused ---- */
+/* ---- operations, by CPU `cpu`; 0 or the status of the library call that refused ---- */
 
 hvmem_cpu sim_act(struct sim_rig *rig, hvmem_cpu cpu);
 void sim_leave(struct sim_rig *rig, hvmem_cpu before);
 void sim_broken(struct sim_rig *rig, const char *what);
 
+/* Tenants; ended by hand, or by hvmem_domain_teardown, which asks for unmap_all (sim_tenant.c). */
 hvmem_status sim_create(struct sim_rig *rig, int tenant);
-void sim_destroy(struct sim_rig *rig, int tenant);
 hvmem_status sim_start(struct sim_rig *rig, int tenant);
+void sim_destroy(struct sim_rig *rig, int tenant);
+void sim_teardown(struct sim_rig *rig, int tenant);
+hvmem_status sim_unmap_all(void *ctx, struct hvmem_cursor *cursor);
 /* Allocate a block with HVMEM_REQ_* flags; settle it; map it; map it elsewhere too; take it back. */
 hvmem_status sim_alloc(struct sim_rig *rig, int tenant, int block, hvmem_u32 order,
                        hvmem_u32 flags);
 /* Blocks for up to 4 places at once, by hvmem_domain_populate in steps (sim_populate.c). */
 void sim_populate(struct sim_rig *rig, int tenant);
+/* A vCPU's first access to a block: paid for by the host, then let in. */
+void sim_touch(struct sim_rig *rig, int tenant, int block);
+/* A block that is not mapped gives its place up. */
+void sim_leave_place(struct sim_rig *rig, int tenant, const struct sim_block *b);
 /* Give the tenant's domain its tables. */
 void sim_attach(struct sim_rig *rig, int tenant);
 void sim_settle(struct sim_rig *rig, int tenant, int block);
@@ -146,7 +171,15 @@ void sim_share(struct sim_rig *rig, int tenant, int block, int guest);
 void sim_give_back(struct sim_rig *rig, int tenant, int block, int at_once);
 void sim_drop_table(struct sim_rig *rig, int tenant, hvmem_u32 slot, int at_once);
 
+/* An idle CPU zeroes free memory. */
+void sim_scrub(struct sim_rig *rig);
+/* A frame of the host's own for a table; devices forget everything. */
+hvmem_status sim_table_frame(struct sim_rig *rig, hvmem_mfn *mfn);
+void sim_tell_devices(struct sim_rig *rig);
+
 void sim_switch(struct sim_rig *rig, hvmem_u32 row, int tenant, int flush);
+/* The CPU keeps its space loaded and uses it no more, until the next switch. */
+void sim_lazy(struct sim_rig *rig, hvmem_cpu cpu);
 void sim_flush_all(struct sim_rig *rig, hvmem_u32 flags);
 void sim_offline(struct sim_rig *rig, hvmem_cpu cpu);
 void sim_online(struct sim_rig *rig, hvmem_cpu cpu);

@@ -82,8 +82,8 @@ void sim_space_create(struct sim_rig *rig, int tenant, hvmem_mfn root)
     }
 }
 
-/* Nobody runs it: its translations are gone when this returns, those of devices too. */
-void sim_space_destroy(struct sim_rig *rig, int tenant)
+/* Nobody runs it: devices forget it. */
+void sim_mapping_end(struct sim_rig *rig, int tenant)
 {
     struct hvmem_tlb_flush all = {.size = sizeof all, .what = HVMEM_FLUSH_ALL};
     struct sim_tenant *t = &rig->tenant[tenant];
@@ -95,6 +95,13 @@ void sim_space_destroy(struct sim_rig *rig, int tenant)
         must(rig, hvmem_notifier_remove(&t->mapping, &t->device[d].notifier), "notifier_remove");
     }
     must(rig, hvmem_mapping_fini(&t->mapping), "mapping_fini");
+}
+
+/* Its translations are gone when this returns. */
+void sim_space_destroy(struct sim_rig *rig, int tenant)
+{
+    struct sim_tenant *t = &rig->tenant[tenant];
+
     /* LAZY keeps the number, and what it translates: the wrong thing where frames are freed next. */
     must(rig, hvmem_space_destroy(t->handle, rig->flags & SIM_BAD_ID ? HVMEM_DESTROY_LAZY : 0),
          "space_destroy");
@@ -134,12 +141,26 @@ static void enter(struct sim_rig *rig, hvmem_cpu cpu, int tenant)
     struct hvmem_sim_space loaded = t->space;
     struct hvmem_entry entry;
 
+    rig->done.lazy_again += rig->loaded[cpu] == tenant && hvmem_sim_lazy(&rig->m, cpu);
     must(rig, hvmem_space_activate(t->handle, cpu, &entry), "activate");
     loaded.tag.id = rig->flags & SIM_BAD_ID ? (hvmem_u32)tenant + 1 : entry.id;
     hvmem_sim_load(&rig->m, cpu, &loaded);
     rig->loaded[cpu] = tenant;
     rig->stale += hvmem_sim_outdated(&rig->m, cpu);
     must(rig, hvmem_space_entered(rig->ident, cpu), "entered");
+}
+
+void sim_lazy(struct sim_rig *rig, hvmem_cpu cpu)
+{
+    hvmem_cpu before;
+
+    if (rig->loaded[cpu] < 0 || hvmem_sim_lazy(&rig->m, cpu))
+        return;
+    before = sim_act(rig, cpu);
+    must(rig, hvmem_space_lazy(rig->ident, cpu), "lazy");
+    hvmem_sim_set_lazy(&rig->m, cpu);
+    rig->done.lazy++;
+    sim_leave(rig, before);
 }
 
 void sim_switch(struct sim_rig *rig, hvmem_u32 row, int tenant, int flush)

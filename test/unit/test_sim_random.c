@@ -9,6 +9,25 @@
 
 static struct sim_rig rig;
 
+/* Everything that these programs are to prove harmless did happen; short runs may be unlucky. */
+static void occurred(unsigned flags, unsigned cpus, uint64_t steps)
+{
+    const struct sim_done *done = &rig.done;
+    int all;
+
+    if (steps < 20000)
+        return;
+    all = CHECK(done->torn_blocks > steps / 2000) & CHECK(done->scrubbed > steps / 200) &
+          CHECK(done->untouched > steps / 500) & CHECK(done->touched > steps / 500) &
+          CHECK(done->lazy > steps / 2000);
+    if (steps >= 60000)
+        all &= CHECK(done->torn_foreign > steps / 60000);
+    if (cpus <= 8)
+        all &= CHECK(done->lazy_again > steps / 5000) & CHECK(done->tables_of_lazy > steps / 20000);
+    if (!all)
+        test_note("flags %#x, %u CPUs, %llu steps", flags, cpus, (unsigned long long)steps);
+}
+
 static void run(unsigned flags, unsigned cpus, uint64_t stream, uint64_t steps)
 {
     sim_rig_begin(&rig, flags, cpus, stream);
@@ -18,6 +37,7 @@ static void run(unsigned flags, unsigned cpus, uint64_t stream, uint64_t steps)
                   (unsigned long long)stream, (unsigned long long)rig.handed);
     CHECK(rig.handed > steps / 50 && rig.populated > steps / 500);
     CHECK(rig.started > steps / 10000 && rig.ended > steps / 20000);
+    occurred(flags, cpus, steps);
     sim_rig_end(&rig);
 }
 
