@@ -6,6 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A share close to all of it is not to look like all of it. */
+static int decimals(const struct figure *figure, double value)
+{
+    if (strcmp(figure->unit, "%") == 0)
+        return 4;
+    return fabs(value) < 10 ? 3 : 1;
+}
+
 static void print_figure(const struct figure *figure)
 {
     double value = figure->measure();
@@ -15,7 +23,7 @@ static void print_figure(const struct figure *figure)
     if (value == floor(value) && fabs(value) < 1e15)
         printf("%s %.0f %s\n", figure->name, value, figure->unit);
     else
-        printf("%s %.*f %s\n", figure->name, fabs(value) < 10 ? 3 : 1, value, figure->unit);
+        printf("%s %.*f %s\n", figure->name, decimals(figure, value), value, figure->unit);
 }
 
 static const struct figure *find_figure(const char *name)
