@@ -337,20 +337,47 @@ TEST(debts_of_the_domain_as_a_whole)
     whole();
 }
 
+/* Claims are used up by what goes out of a cache, too. */
+static void claims(void)
+{
+    struct two two = two_new(HVMEM_OWES_TLB, ~0ull);
+    hvmem_mfn mfn;
+    unsigned i;
+
+    CHECK_EQ(hvmem_domain_claim(two.domain[0], HVMEM_NODE_ANY, 6000), HVMEM_OK);
+    for (i = 0; i < 5000; i++) {
+        CHECK_EQ(take(&two, 0, 0, &mfn), HVMEM_OK);
+        CHECK_EQ(expect_domain(two.domain[0]).claimed, 5999 - i);
+        give(&two, 0, 0, mfn);
+    }
+    two_end(&two);
+}
+
+TEST(claims_are_used_up_by_cached_frames)
+{
+    IN_BOTH_FORMS
+    claims();
+}
+
 /* Frees bring credit in; it does not grow without bound. */
 static void credit(void)
 {
-    static hvmem_mfn mfn[12000];
     struct two two = two_new(HVMEM_OWES_TLB, ~0ull);
+    hvmem_u64 *frames = &two.heap->pcpu[0].fast.credit;
+    hvmem_mfn mfn[300];
     unsigned i;
 
-    pairs(&two, 0, 0, 100);
-    for (i = 0; i < 12000; i++)
+    pairs(&two, 0, 0, 3ull * HVMEM__AGEING_SLOTS + 10);
+    for (i = 0; i < 300; i++)
         CHECK_EQ(take(&two, 0, 0, &mfn[i]), HVMEM_OK);
-    for (i = 0; i < 12000; i++) {
+    REQUIRE(*frames < HVMEM_FAST_CREDIT / 2);
+    REQUIRE_EQ(hvmem__domain_charge(two.domain[0], HVMEM_FAST_CREDIT - 100 - *frames), HVMEM_OK);
+    *frames = HVMEM_FAST_CREDIT - 100;
+    for (i = 0; i < 300; i++) {
         give(&two, 0, 0, mfn[i]);
-        CHECK(hvmem__credit_sum(two.heap, two.domain[0]) <= HVMEM_FAST_CREDIT);
+        CHECK(*frames <= HVMEM_FAST_CREDIT);
     }
+    CHECK(*frames < HVMEM_FAST_CREDIT / 2);
     two_end(&two);
 }
 
