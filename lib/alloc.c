@@ -208,7 +208,7 @@ static void undo(struct hvmem_heap *heap, const struct ask *ask, const struct go
     hvmem_mfn at;
 
     hvmem__claim_refund(heap, got->drawn_on, &got->drawn);
-    hvmem__run_free(heap, got->mfn, ask->frames, HVMEM__UNUSED, &at);
+    hvmem__run_free(heap, ask->owner, got->mfn, ask->frames, HVMEM__UNUSED, &at);
 }
 
 /* Whether a CPU may still reach the frames. */

@@ -406,7 +406,7 @@ hvmem_status hvmem_bank_remove(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u6
         status = remove_pieces(heap, base, frames);
         hvmem__unlock_admin(heap, state);
     } else {
-        (void)hvmem__run_free(heap, base, frames, 0, &stopped);
+        (void)hvmem__run_free(heap, HVMEM__ANY_OWNER, base, frames, 0, &stopped);
     }
     return status ? hvmem__refuse(heap, status, base, HVMEM_ORDER_ANY, frames) : HVMEM_OK;
 }

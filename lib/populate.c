@@ -8,7 +8,6 @@
 
 #include "clock.h"
 #include "flush.h"
-#include "free.h"
 #include "settle.h"
 #include "testpoint.h"
 #include "walk.h"
@@ -18,7 +17,7 @@
 
 /* ---- paying --------------------------------------------------------------------------------- */
 
-/* A slot's block as its record is now. */
+/* A slot's block as its record is now; 0: it is no longer the domain's (hvmem__slot_holds). */
 static struct hvmem__owned block_of(struct hvmem__filling *f, hvmem_u64 slot)
 {
     struct hvmem__bank *b = f->bank;
@@ -29,7 +28,9 @@ static struct hvmem__owned block_of(struct hvmem__filling *f, hvmem_u64 slot)
     if (!b || found.mfn - hvmem__load(&b->base) >= hvmem__load(&b->frames))
         f->bank = hvmem__bank_of(f->heap, found.mfn);
     found.bank = f->bank;
-    found.record = hvmem__load_acquire(hvmem__record_at(found.bank, found.mfn));
+    found.record = found.bank ? hvmem__load_acquire(hvmem__record_at(found.bank, found.mfn)) : 0;
+    if (!hvmem__slot_holds(f->domain, slot, found.record))
+        found.record = 0;
     return found;
 }
 
@@ -37,13 +38,12 @@ static struct hvmem__owned block_of(struct hvmem__filling *f, hvmem_u64 slot)
 #define SECTION 64u
 
 /* The record of a block that owes a flush and nothing else, as it is once that is paid; else 0. */
-static hvmem__record flushed(const struct hvmem__filling *f, hvmem__record record, hvmem_u32 order)
+static hvmem__record flushed(const struct hvmem__filling *f, hvmem__record record, hvmem_u64 slot)
 {
     hvmem_u32 owed = hvmem__rec_owed(record);
 
     if (!(owed & HVMEM__OWES_FLUSH) || owed & ~HVMEM__OWES_FLUSH || hvmem__rec_bias(record) ||
-        hvmem__state_error(hvmem__rec_state(record)) || hvmem__rec_order(record) != order ||
-        hvmem__rec_owner(record) != f->domain->id)
+        !hvmem__slot_holds(f->domain, slot, record))
         return 0;
     return hvmem__flush_paid(record);
 }
@@ -56,15 +56,19 @@ static hvmem_u32 clear_flush(struct hvmem__filling *f, hvmem_u32 i)
 {
     const struct hvmem__populate *p = f->p;
     struct hvmem__bank *b = block_of(f, p->slot[i]).bank;
-    struct hvmem__arena *arena = hvmem__arena_of(f->heap, b);
     hvmem_u32 end = i + SECTION < p->taken ? i + SECTION : p->taken;
     struct hvmem__tally paid = {0, 0, 0};
-    hvmem_u64 state = hvmem__lock_arena(f->heap, arena);
+    struct hvmem__arena *arena;
+    hvmem_u64 state;
 
+    if (!b)
+        return i + 1;
+    arena = hvmem__arena_of(f->heap, b);
+    state = hvmem__lock_arena(f->heap, arena);
     for (; i < end && hvmem__bank_holds(b, hvmem__slot_mfn(p->slot[i])); i++) {
         hvmem_mfn mfn = hvmem__slot_mfn(p->slot[i]);
         hvmem__record *at = hvmem__record_at(b, mfn), from = hvmem__load(at);
-        hvmem__record to = flushed(f, from, hvmem__slot_order(p->slot[i]));
+        hvmem__record to = flushed(f, from, p->slot[i]);
 
         if (to && hvmem__is_head(b, mfn) && hvmem__frame_claim(&f->heap->host, at, from, to)) {
             paid.frames += hvmem__rec_debts(from) ? (hvmem_u64)1 << hvmem__rec_order(to) : 0;
@@ -126,6 +130,8 @@ static hvmem_status pay_slice(struct hvmem__filling *f)
         hvmem_u32 due = due_now(f, slot, block.record);
         hvmem_status status = HVMEM_OK;
 
+        if (!block.record)
+            return HVMEM_E_OWNER;
         if (due)
             status = HVMEM_TEST_POINT("populate_pay")
                          ? HVMEM_E_HOST
@@ -146,9 +152,9 @@ static hvmem_status pay_slice(struct hvmem__filling *f)
  * All of a block's debts are paid, or the domain's now, or wait for the first touch: say so in its
  * record. Moved before the record is cleared, so that a free meanwhile does not lose them.
  */
-static hvmem_status book(struct hvmem__filling *f, hvmem_gfn gfn, hvmem_u64 slot)
+static hvmem_status book(struct hvmem__filling *f, hvmem_gfn gfn, hvmem_u64 slot,
+                         struct hvmem__owned block)
 {
-    struct hvmem__owned block = block_of(f, slot);
     hvmem_u32 owed = hvmem__rec_owed(block.record), moved = owed & left_to_start(f);
     hvmem_u32 contents = owed & (HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE), dirt;
     hvmem_status status;
@@ -178,14 +184,15 @@ static hvmem_status map_one(struct hvmem__filling *f, struct hvmem_extent *exten
     hvmem_u32 touch = slot & HVMEM__SLOT_TOUCH ? HVMEM_EXTENT_FIRST_TOUCH : 0;
     struct hvmem_extent wanted = *extent;
     struct hvmem_domain *domain = f->domain;
-    hvmem_status status = hvmem__extent_check(f, &wanted);
+    struct hvmem__owned block = block_of(f, slot);
+    hvmem_status status = block.record ? hvmem__extent_check(f, &wanted) : HVMEM_E_OWNER;
 
     /* The caller may have changed its array since the block was taken. */
     if (!status && (wanted.order != hvmem__slot_order(slot) ||
                     (wanted.flags & HVMEM_EXTENT_FIRST_TOUCH) != touch))
         status = HVMEM_E_STALE;
     if (!status && hvmem__unlikely(f->p->owed != 0))
-        status = book(f, wanted.gfn, slot);
+        status = book(f, wanted.gfn, slot, block);
     if (status)
         return status;
     if (HVMEM_TEST_POINT("populate_map"))

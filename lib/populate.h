@@ -8,6 +8,7 @@
 
 #include "cache.h"
 #include "domain.h"
+#include "free.h"
 
 /* Phases of a slice (struct hvmem__populate.phase). */
 #define HVMEM__PHASE_TAKE  0u
@@ -29,6 +30,18 @@ HVMEM_INLINE hvmem_mfn hvmem__slot_mfn(hvmem_u64 slot)
 HVMEM_INLINE hvmem_u32 hvmem__slot_order(hvmem_u64 slot)
 {
     return (hvmem_u32)(slot >> HVMEM__SLOT_ORDER_SHIFT) & 63u;
+}
+
+/*
+ * Whether the block of a slot, whose record this is, is still the domain's and whole. A domain can free
+ * what it has not been told of if it guesses the number right, and then another may have the frames.
+ */
+HVMEM_INLINE int hvmem__slot_holds(const struct hvmem_domain *domain, hvmem_u64 slot,
+                                   hvmem__record record)
+{
+    return hvmem__rec_owner(record) == domain->id &&
+           hvmem__rec_order(record) == hvmem__slot_order(slot) &&
+           !hvmem__state_error(hvmem__rec_state(record));
 }
 
 /* Everything a step needs. */

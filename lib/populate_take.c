@@ -10,7 +10,6 @@
 #include "clock.h"
 #include "free.h"
 #include "request.h"
-#include "run.h"
 #include "take.h"
 #include "testpoint.h"
 
@@ -39,20 +38,24 @@ struct taking {
 void hvmem__populate_abort(struct hvmem_domain *domain)
 {
     struct hvmem__populate *p = &domain->populate;
+    const struct hvmem_domain *owner = domain;
     struct hvmem_heap *heap = domain->heap;
 
     for (; p->mapped < p->taken; p->mapped++) {
-        hvmem_mfn mfn = hvmem__slot_mfn(p->slot[p->mapped]), at;
+        hvmem_u64 slot = p->slot[p->mapped];
+        hvmem_mfn mfn = hvmem__slot_mfn(slot);
+        struct hvmem__bank *b = hvmem__bank_of(heap, mfn);
 
+        if (!b || !hvmem__slot_holds(domain, slot, hvmem__load(hvmem__record_at(b, mfn))))
+            continue; /* freed meanwhile, by the domain itself */
         if (p->drew) {
             struct hvmem__drawn drawn = {domain, 0, 0, 0};
 
             drawn.from_node = p->drawn[p->mapped].from_node;
             drawn.from_any = p->drawn[p->mapped].from_any;
-            hvmem__claim_refund(heap, hvmem__bank_of(heap, mfn)->node, &drawn);
+            hvmem__claim_refund(heap, b->node, &drawn);
         }
-        (void)hvmem__run_free(heap, mfn, (hvmem_u64)1 << hvmem__slot_order(p->slot[p->mapped]),
-                              HVMEM__UNUSED, &at);
+        (void)hvmem__free_checked(heap, mfn, hvmem__slot_order(slot), &owner, HVMEM__UNUSED);
     }
     p->taken = p->mapped = p->paid = 0;
 }
@@ -129,21 +132,20 @@ static hvmem_u32 from_arenas(struct taking *t, struct hvmem__batch *batch, hvmem
     return 0;
 }
 
-/* The domain has these blocks to settle. */
+/* The domain has these blocks to settle, which all lie between the lowest and the highest. */
 static void hold(struct hvmem_domain *domain, const hvmem_mfn *blocks, hvmem_u32 n, hvmem_u32 order,
-                 struct hvmem__tally tally)
+                 const struct hvmem__tally *tally)
 {
-    hvmem_u64 size = (hvmem_u64)1 << order;
-    hvmem_u32 i, from;
+    hvmem_mfn lo = blocks[0], last = blocks[0];
+    hvmem_u32 i;
 
-    if (hvmem__likely(!tally.frames))
+    if (hvmem__likely(!tally->frames))
         return;
-    for (i = 0; i < n;) {
-        for (from = i++; i < n && blocks[i] == blocks[i - 1] + size; i++)
-            ;
-        hvmem__domain_hold(domain, blocks[from], (i - from) * size, &tally);
-        tally.frames = tally.flush = 0; /* counted once, but each run has its place */
+    for (i = 1; i < n; i++) {
+        lo = blocks[i] < lo ? blocks[i] : lo;
+        last = blocks[i] > last ? blocks[i] : last;
     }
+    hvmem__domain_hold(domain, lo, last - lo + ((hvmem_u64)1 << order), tally);
 }
 
 /*
@@ -167,7 +169,7 @@ static hvmem_u32 take_batch(struct taking *t, const struct alike *alike)
         hvmem__domain_uncharge(f->domain, (hvmem_u64)(alike->n - got) << alike->order);
     if (!got)
         return 0;
-    hold(f->domain, &p->slot[p->taken], got, alike->order, batch.tally);
+    hold(f->domain, &p->slot[p->taken], got, alike->order, &batch.tally);
     note_drawn(p, got, alike->order, &batch.drawn);
     p->owed |= batch.owed;
     if (batch.tally.newest > p->newest)

@@ -176,7 +176,7 @@ hvmem_status hvmem__run_reserve(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u6
             at = stop;
     }
     if (status && at > mfn)
-        hvmem__run_free(heap, mfn, at - mfn, 0, &stopped);
+        hvmem__run_free(heap, HVMEM__ANY_OWNER, mfn, at - mfn, 0, &stopped);
     return status;
 }
 
@@ -333,8 +333,8 @@ static hvmem_status split_off(struct hvmem_heap *heap, struct hvmem__bank *b, hv
 }
 
 /* One step of a run: the block at *at, or the part of it below end. E_FREE: it changed meanwhile. */
-static hvmem_status free_step(struct hvmem_heap *heap, hvmem_mfn *at, hvmem_mfn end, hvmem_u32 owed,
-                              const struct hvmem_block *block)
+static hvmem_status free_step(struct hvmem_heap *heap, hvmem_u32 owner, hvmem_mfn *at,
+                              hvmem_mfn end, hvmem_u32 owed, const struct hvmem_block *block)
 {
     struct hvmem__bank *b = hvmem__bank_of(heap, block->mfn);
     hvmem__record r = hvmem__load(hvmem__record_at(b, block->mfn));
@@ -343,6 +343,8 @@ static hvmem_status free_step(struct hvmem_heap *heap, hvmem_mfn *at, hvmem_mfn 
 
     if (hvmem__rec_order(r) != block->order || hvmem__rec_state(r) != block->state)
         return HVMEM_E_FREE;
+    if (owner != HVMEM__ANY_OWNER && hvmem__rec_owner(r) != owner)
+        return HVMEM_E_OWNER;
     if (block->mfn != *at || stop > end)
         return split_off(heap, b, block->mfn, r, *at, stop < end ? stop : end);
     status = hvmem__free_block(heap, b, block->mfn, r, owed);
@@ -351,8 +353,8 @@ static hvmem_status free_step(struct hvmem_heap *heap, hvmem_mfn *at, hvmem_mfn 
     return status;
 }
 
-hvmem_status hvmem__run_free(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count,
-                             hvmem_u32 owed, hvmem_mfn *at)
+hvmem_status hvmem__run_free(struct hvmem_heap *heap, hvmem_u32 owner, hvmem_mfn mfn,
+                             hvmem_u64 count, hvmem_u32 owed, hvmem_mfn *at)
 {
     hvmem_mfn end = mfn + count;
     hvmem_status status = HVMEM_OK;
@@ -367,7 +369,7 @@ hvmem_status hvmem__run_free(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 c
             status = hvmem__state_error(block.state);
         if (status)
             break;
-        status = free_step(heap, at, end, owed, &block);
+        status = free_step(heap, owner, at, end, owed, &block);
         /* A frame of it was asked to go offline just now: look again. */
         if (status == HVMEM_E_FREE && ++tries < HVMEM__SEIZE_TRIES)
             status = HVMEM_OK;
@@ -415,6 +417,6 @@ hvmem_status hvmem_free_run(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 co
             at = block.mfn + ((hvmem_u64)1 << block.order);
     }
     if (!status)
-        status = hvmem__run_free(heap, mfn, count, 0, &at);
+        status = hvmem__run_free(heap, HVMEM__ANY_OWNER, mfn, count, 0, &at);
     return status ? hvmem__refuse(heap, status, at, HVMEM_ORDER_ANY, count) : HVMEM_OK;
 }

@@ -25,8 +25,12 @@ hvmem_status hvmem__run_search(struct hvmem_heap *heap, struct hvmem__want *want
 /* Take exactly [mfn, mfn + count) as RESERVED. E_FOREIGN, E_BUSY, E_CLAIM; all or nothing. */
 hvmem_status hvmem__run_reserve(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count);
 
-/* Free a range that was checked. *at is where it stopped. */
-hvmem_status hvmem__run_free(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count,
-                             hvmem_u32 owed, hvmem_mfn *at);
+/*
+ * Free a range that was checked, of which nothing may have come to belong to another than `owner`
+ * (E_OWNER). *at is where it stopped.
+ */
+#define HVMEM__ANY_OWNER (~(hvmem_u32)0)
+hvmem_status hvmem__run_free(struct hvmem_heap *heap, hvmem_u32 owner, hvmem_mfn mfn,
+                             hvmem_u64 count, hvmem_u32 owed, hvmem_mfn *at);
 
 #endif

@@ -97,6 +97,8 @@ static hvmem_status pay_blocks(struct hvmem_domain *domain, struct hvmem__budget
 
         if (result > 0 && !hvmem__state_error(hvmem__rec_state(found.record)) &&
             hvmem__rec_debts(found.record)) {
+            if (p->at != found.mfn)
+                p->inside = 0; /* the block begun before has been freed */
             p->at = found.mfn;
             status = pay_one(domain, &found, budget);
             if (status)
