@@ -14,9 +14,7 @@ struct hvmem__bank *hvmem__arena_bank_far(struct hvmem_heap *heap, const struct 
 
 void hvmem__set_put_among(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order)
 {
-    b->spread |= 1u << order;
-    b->in_bitmap[order]++;
-    hvmem__bits_set(&b->free[order], hvmem__set_index(b, mfn, order));
+    hvmem__set_put_in_bitmap(b, mfn, order);
 }
 
 int hvmem__set_take_among(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order)

@@ -88,9 +88,6 @@ struct hvmem__bank *hvmem__arena_take(struct hvmem_heap *heap, struct hvmem__are
 struct hvmem__bank *hvmem__arena_take_plain(struct hvmem_heap *heap, struct hvmem__arena *arena,
                                             hvmem_u32 order, hvmem_mfn *mfn);
 
-/* The block of this record may still be reached by a CPU, as far as is known without asking. */
-int hvmem__immature(const struct hvmem_heap *heap, hvmem__record record);
-
 /*
  * The free block that hvmem__arena_take() would take, left where it is: its bank, or NULL; its head and
  * order *k; the block of `order` inside it. Arena lock held.

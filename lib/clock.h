@@ -135,6 +135,13 @@ HVMEM_INLINE int hvmem__clock_mature(const struct hvmem_heap *heap, hvmem_u64 st
     return heap->clock.mode != HVMEM__CLOCK_OFF && stamp < hvmem__load_acquire(&heap->clock.floor);
 }
 
+/* The block of this record may still be reached by a CPU, as far as is known without asking. */
+HVMEM_INLINE int hvmem__immature(const struct hvmem_heap *heap, hvmem__record record)
+{
+    return (hvmem__rec_owed(record) & HVMEM__OWES_FLUSH) &&
+           !hvmem__clock_mature(heap, hvmem__stamp_time(heap, record));
+}
+
 /*
  * The CPUs that need a flush for `stamp`, into words[0 .. (max_cpus + 63) / 64), and the floor
  * raised. Returns how many. With the clock off: all online.

@@ -184,9 +184,15 @@ hvmem_u32 hvmem__arena_give(struct hvmem_heap *heap, struct hvmem__arena *arena,
         return rise(heap, arena, b, mfn, record, last);
     }
     risen = order;
-    if (order < last &&
-        !hvmem__rec_owed(hvmem__load(hvmem__record_at(b, mfn ^ (hvmem_u64)1 << order))))
-        risen = rise_clean(b, mfn, order, last);
+    if (order < last) {
+        hvmem_mfn buddy = mfn ^ (hvmem_u64)1 << order;
+
+        /* Mostly there is nothing to merge with. */
+        if (!hvmem__set_has(b, buddy, order))
+            risen |= RISEN_ALL;
+        else if (!hvmem__rec_owed(hvmem__load(hvmem__record_at(b, buddy))))
+            risen = rise_clean(b, mfn, order, last);
+    }
     order = risen & ~RISEN_ALL;
     mfn = mfn >> order << order;
     record = hvmem__rec_make(order, HVMEM_BLOCK_FREE, 0);

@@ -4,8 +4,8 @@
 
 #include "clock.h"
 
-/* Blocks of one order looked at for one that need not wait for a flush. */
-#define PREFER_STEPS 8u
+/* Blocks of one order looked at for one that need not wait for a flush, but for the one in front. */
+#define PREFER_STEPS 4u
 
 /* The smallest frame >= start whose bits under mask equal want; may wrap below start at the top. */
 static hvmem_mfn next_coloured(hvmem_mfn start, hvmem_u64 mask, hvmem_u64 want)
@@ -42,12 +42,6 @@ static int fits(const struct hvmem__window *w, hvmem_mfn head, hvmem_u32 k, hvme
     return 1;
 }
 
-int hvmem__immature(const struct hvmem_heap *heap, hvmem__record record)
-{
-    return (hvmem__rec_owed(record) & HVMEM__OWES_FLUSH) &&
-           !hvmem__clock_mature(heap, hvmem__stamp_time(heap, record));
-}
-
 /* Whether the window forbids a block for what it owes. */
 static int avoided(const struct hvmem_heap *heap, const struct hvmem__window *w,
                    hvmem__record record)
@@ -56,22 +50,32 @@ static int avoided(const struct hvmem_heap *heap, const struct hvmem__window *w,
            ((w->avoid & HVMEM__OWES_FLUSH) && hvmem__immature(heap, record));
 }
 
-/* A block of set k that owes no flush any more, if one of the first few does, else the first. */
+/*
+ * A block of set k that owes no flush any more, if there is one among the first few: the one in front and
+ * the first word of the bitmap; else the first.
+ */
 static hvmem_mfn first_of_set(const struct hvmem_heap *heap, const struct hvmem__arena *arena,
                               const struct hvmem__bank *b, hvmem_u32 k)
 {
-    hvmem_mfn first = hvmem__set_first(b, k), head = first;
+    hvmem_mfn first = hvmem__set_first(b, k), head;
+    hvmem_u64 index, word;
     hvmem_u32 steps;
 
-    if (hvmem__likely(!arena->owing))
+    if (hvmem__likely(!arena->owing) ||
+        !hvmem__immature(heap, hvmem__load_acquire(hvmem__record_at(b, first))) ||
+        !(b->spread >> k & 1))
         return first;
-    for (steps = 0; steps < PREFER_STEPS; steps++) {
+    index = hvmem__bits_first(&b->free[k]) >> 6;
+    word = hvmem__bits_word(&b->free[k], index);
+    for (steps = 1; word && steps < PREFER_STEPS; word &= word - 1, steps++) {
+        head = ((b->base >> k) + (index << 6 | hvmem__lowest(word))) << k;
         if (!hvmem__immature(heap, hvmem__load_acquire(hvmem__record_at(b, head))))
             return head;
-        head = hvmem__set_next(b, head + 1, k);
-        if (head == HVMEM__NO_MFN)
-            break;
     }
+    head = b->table->front[k];
+    if (head != HVMEM__NO_MFN &&
+        !hvmem__immature(heap, hvmem__load_acquire(hvmem__record_at(b, head))))
+        return head;
     return first;
 }
 

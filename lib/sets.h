@@ -20,7 +20,15 @@ HVMEM_INLINE hvmem_u64 hvmem__set_index(const struct hvmem__bank *b, hvmem_mfn m
     return (mfn >> order) - (b->base >> order);
 }
 
-/* A block enters the bitmap of a set, or leaves it: whether it was there. As the functions below. */
+/* A block enters the bitmap of a set. As the functions below. */
+HVMEM_INLINE void hvmem__set_put_in_bitmap(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order)
+{
+    b->spread |= 1u << order;
+    b->in_bitmap[order]++;
+    hvmem__bits_set(&b->free[order], hvmem__set_index(b, mfn, order));
+}
+
+/* The same for loops; a block leaves the bitmap of a set: whether it was there. */
 void hvmem__set_put_among(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order);
 int hvmem__set_take_among(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order);
 
@@ -73,9 +81,14 @@ HVMEM_INLINE int hvmem__set_take(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32
 HVMEM_INLINE void hvmem__enter(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order,
                                hvmem__record record)
 {
+    hvmem_mfn *front = &b->table->front[order];
+
     hvmem__store(hvmem__record_at(b, mfn), record);
     b->orders |= 1u << order;
-    hvmem__set_put(b, &b->table->front[order], mfn, order);
+    if (*front == HVMEM__NO_MFN)
+        hvmem__store(front, mfn);
+    else
+        hvmem__set_put_in_bitmap(b, mfn, order);
 }
 
 /* Free blocks of an order. */

@@ -1,190 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * bench-count-locks: instructions between the acquisition and the release of library locks (nested
- * locks: of the outermost), over states chosen to be bad: splits and merges through every order, dirt
- * that differs between halves, arenas of many small banks, random programs. Each hold is a section of
- * its own, named after the call; the greatest of a name is the figure. See bench/count/run.
+ * bench-count-locks: instructions between the acquisition and the release of library locks, over states
+ * chosen to be bad: splits and merges through every order, dirt that differs between halves, arenas of
+ * many small banks, random programs. Each hold is a section of its own, named after the state and the
+ * call; the greatest of a name is the figure. See bench/count/run. States of names that begin with
+ * "beyond" take more than 1,000 instructions; what makes them so is said at each.
  */
-#include "bench/common/figure.h"
-#include "bench/common/pages.h"
 #include "bench/common/random.h"
-#include "bench/count/hvmem_host_count.h"
+#include "bench/count/locked.h"
 #include "bench/count/section.h"
 
 #include <hvmem/backend.h>
-#include <hvmem/domain.h>
-#include <hvmem/heap.h>
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#define LARGEST  18u
-#define ARENA    ((hvmem_u64)1 << LARGEST)
-#define PIECES   16u /* banks in one arena, at most */
-#define FIRST    0x100000u
 #define BURST    400u /* frames through the caches */
 #define PROGRAMS 150u /* steps of a random program */
-
-/* ---- what locks do -------------------------------------------------------------------------- */
-
-static const char *counting; /* name of the sections; NULL: locks are not counted */
-static unsigned depth;
-
-void bench_count_lock(void)
-{
-    if (depth++ == 0 && counting != NULL)
-        section_begin();
-}
-
-void bench_count_unlock(void)
-{
-    if (--depth == 0 && counting != NULL)
-        section_end(counting);
-}
-
-/* Runs a call, counting the locks it takes. */
-#define COUNTED(name, call)                                                                        \
-    do {                                                                                           \
-        hvmem_status counted_status;                                                               \
-        counting = (name);                                                                         \
-        counted_status = (call);                                                                   \
-        counting = NULL;                                                                           \
-        FIGURE_REQUIRE(counted_status == HVMEM_OK);                                                \
-    } while (0)
-
-/* ---- heaps ---------------------------------------------------------------------------------- */
-
-static hvmem_status barrier(void *host, hvmem_cpu cpu)
-{
-    (void)host;
-    (void)cpu;
-    return HVMEM_OK;
-}
-
-static void *frame_map(void *host, hvmem_mfn mfn, hvmem_order order)
-{
-    (void)mfn;
-    (void)order;
-    return host;
-}
-
-/* A back-end that is done at once, on all CPUs: only what happens under locks counts. */
-static hvmem_status flush(struct hvmem_backend *be, const struct hvmem_tlb_flush *what)
-{
-    (void)be;
-    (void)what;
-    return HVMEM_OK;
-}
-
-static hvmem_status dcache(struct hvmem_backend *be, hvmem_u32 op, hvmem_uptr at, hvmem_size bytes)
-{
-    (void)be;
-    (void)op;
-    (void)at;
-    (void)bytes;
-    return HVMEM_OK;
-}
-
-static hvmem_status zero(struct hvmem_backend *be, hvmem_uptr at, hvmem_size bytes)
-{
-    return dcache(be, 0, at, bytes);
-}
-
-static hvmem_cpu this_cpu(void *host)
-{
-    (void)host;
-    return 0;
-}
-
-struct heap {
-    struct hvmem_heap *heap;
-    void *memory[2 + PIECES];
-    size_t bytes[2 + PIECES];
-    unsigned used;
-};
-
-static void *take_memory(struct heap *h, size_t bytes)
-{
-    void *memory = bench_pages_get(bytes, NULL);
-
-    FIGURE_REQUIRE(memory != NULL && h->used < 2 + PIECES);
-    h->memory[h->used] = memory;
-    h->bytes[h->used++] = bytes;
-    return memory;
-}
-
-static void add_bank(struct heap *h, hvmem_mfn base, hvmem_u64 frames)
-{
-    struct hvmem_bank bank = {.size = sizeof bank, .base = base, .frames = frames};
-    hvmem_size bytes;
-
-    FIGURE_REQUIRE(hvmem_bank_size(h->heap, &bank, &bytes) == HVMEM_OK);
-    FIGURE_REQUIRE(hvmem_bank_add(h->heap, &bank, take_memory(h, bytes), bytes) == HVMEM_OK);
-}
-
-static void start(struct heap *h, hvmem_u32 flags)
-{
-    static const struct hvmem_host_ops ops = {
-        .size = sizeof ops, .this_cpu = this_cpu, .barrier_cpu = barrier, .frame_map = frame_map};
-    static const struct hvmem_backend_ops backend_ops = {
-        .size = sizeof backend_ops, .tlb_flush = flush, .dcache = dcache, .zero = zero};
-    static struct hvmem_backend backend = {
-        .ops = &backend_ops,
-        .caps = {.size = sizeof backend.caps, .page_shift = 12, .features = HVMEM_CAP_BROADCAST}};
-    struct hvmem_config config;
-    hvmem_size bytes;
-
-    memset(h, 0, sizeof *h);
-    hvmem_config_default(&config);
-    config.flags = flags;
-    config.lock_regime = HVMEM_LOCK_PLAIN;
-    config.max_cpus = 2;
-    config.max_banks = 64;
-    config.max_domains = 1;
-    config.host = &ops;
-    config.host_ctx = &backend; /* any address: frames are mapped nowhere */
-    config.backend = &backend;
-    FIGURE_REQUIRE(hvmem_heap_size(&config, &bytes) == HVMEM_OK);
-    FIGURE_REQUIRE(hvmem_heap_init(take_memory(h, bytes), bytes, &config, &h->heap) == HVMEM_OK);
-}
-
-/* One arena in one bank, or the same frames but one in that many banks of unequal size. */
-static void open_heap(struct heap *h, hvmem_u32 flags, unsigned pieces)
-{
-    hvmem_mfn at = FIRST;
-    unsigned i;
-
-    start(h, flags);
-    /* Every border but the last is odd, so that blocks meet across borders at every level. */
-    for (i = 1; i <= pieces; i++) {
-        hvmem_mfn end = FIRST + ARENA * i / pieces - (i < pieces);
-
-        add_bank(h, at, end - at);
-        at = end;
-    }
-    FIGURE_REQUIRE(hvmem_smp_enable(h->heap) == HVMEM_OK);
-}
-
-static void close_heap(struct heap *h)
-{
-    while (h->used > 0) {
-        h->used--;
-        bench_pages_put(h->memory[h->used], h->bytes[h->used]);
-    }
-}
-
-static const char *kind = ""; /* what the names of alloc and free begin with */
-
-static const char *name_of(const char *what, hvmem_u32 order)
-{
-    static char names[8][32];
-    static unsigned next;
-    char *name = names[next++ % 8];
-
-    snprintf(name, sizeof names[0], "%s%s%u", kind, what, order);
-    return name;
-}
 
 /* ---- alloc and free ------------------------------------------------------------------------- */
 
@@ -287,6 +116,113 @@ static void random_program(struct heap *h, hvmem_u64 seed)
         FIGURE_REQUIRE(hvmem_free(h->heap, live[count].mfn, live[count].order) == HVMEM_OK);
 }
 
+/*
+ * Two chains of halves of the same orders, so that no set is empty when a block enters it and no buddy
+ * is alone in its set when it is taken out: bitmaps at every level. It is made by a window, the only thing
+ * that splits a larger block where there are smaller ones; such a request looks through every set before.
+ */
+static void through_full_sets(struct heap *h, hvmem_u32 owed)
+{
+    struct hvmem_request request = {
+        .size = sizeof request, .node = HVMEM_NODE_ANY, .hi = FIRST + ARENA / 2};
+    hvmem_mfn half, other, mfn;
+    hvmem_u32 order;
+
+    FIGURE_REQUIRE(hvmem_alloc_order(h->heap, LARGEST - 1, &half) == HVMEM_OK);
+    FIGURE_REQUIRE(hvmem_alloc_order(h->heap, 0, &other) == HVMEM_OK);
+    FIGURE_REQUIRE(hvmem_free(h->heap, half, LARGEST - 1) == HVMEM_OK);
+    COUNTED(name_of("alloc", 0), hvmem_alloc(h->heap, &request, &mfn));
+    for (order = 0; owed && order < LARGEST - 1; order += 2) {
+        hvmem_mfn buddy;
+
+        request.order = order;
+        FIGURE_REQUIRE(hvmem_alloc(h->heap, &request, &buddy) == HVMEM_OK);
+        FIGURE_REQUIRE(hvmem_free_owned(h->heap, buddy, order, NULL, owed) == HVMEM_OK);
+    }
+    COUNTED(name_of("free", 0), hvmem_free(h->heap, mfn, 0));
+    request.order = 0;
+    if (owed)
+        COUNTED(name_of("alloc", 0), hvmem_alloc(h->heap, &request, &mfn));
+    else
+        FIGURE_REQUIRE(hvmem_alloc(h->heap, &request, &mfn) == HVMEM_OK);
+    COUNTED(name_of("free", 0), hvmem_free(h->heap, other, 0));
+    COUNTED(name_of("free", 0), hvmem_free(h->heap, mfn, 0));
+}
+
+/* Many free blocks that owe a flush: one that owes none is looked for, then the first is split. */
+static void through_owing_blocks(struct heap *h)
+{
+    enum { ORDER = LARGEST - 4, BLOCKS = 1 << 4 };
+    hvmem_mfn block[BLOCKS], first, mfn;
+    hvmem_u32 order;
+    unsigned i;
+
+    for (i = 0; i < BLOCKS; i++)
+        FIGURE_REQUIRE(hvmem_alloc_order(h->heap, ORDER, &block[i]) == HVMEM_OK);
+    FIGURE_REQUIRE(hvmem_free(h->heap, block[0], ORDER) == HVMEM_OK);
+    FIGURE_REQUIRE(hvmem_alloc_order(h->heap, 0, &first) == HVMEM_OK);
+    for (order = 0; order < ORDER; order += 2) {
+        FIGURE_REQUIRE(hvmem_alloc_order(h->heap, order, &mfn) == HVMEM_OK);
+        FIGURE_REQUIRE(hvmem_free_owned(h->heap, mfn, order, NULL,
+                                        HVMEM_OWES_SCRUB | HVMEM_OWES_TLB) == HVMEM_OK);
+    }
+    FIGURE_REQUIRE(hvmem_free_owned(h->heap, first, 0, NULL, HVMEM_OWES_TLB) == HVMEM_OK);
+    for (i = 2; i < BLOCKS; i += 2)
+        FIGURE_REQUIRE(hvmem_free_owned(h->heap, block[i], ORDER, NULL, HVMEM_OWES_TLB) ==
+                       HVMEM_OK);
+    COUNTED(name_of("alloc", 0), hvmem_alloc_order(h->heap, 0, &mfn));
+    FIGURE_REQUIRE(hvmem_free(h->heap, mfn, 0) == HVMEM_OK);
+    for (i = 1; i < BLOCKS; i += 2)
+        COUNTED(name_of("free", ORDER), hvmem_free(h->heap, block[i], ORDER));
+}
+
+static void full_sets(void)
+{
+    struct heap h;
+
+    open_heap(&h, HVMEM_CONFIG_NO_CPU_CACHE, 1);
+    kind = "beyond.sets.";
+    through_full_sets(&h, 0);
+    kind = "beyond.sets.debts.";
+    through_full_sets(&h, HVMEM_OWES_SCRUB | HVMEM_OWES_TLB);
+    kind = "owing.";
+    through_owing_blocks(&h);
+    close_heap(&h);
+}
+
+/* Banks whose borders every order crosses, and debts on top of that. */
+static void doubling_banks(void)
+{
+    struct heap h;
+
+    open_heap(&h, HVMEM_CONFIG_NO_CPU_CACHE, DOUBLING);
+    kind = "beyond.seams.";
+    through_every_order(&h);
+    kind = "beyond.seams.debts.";
+    through_debts(&h, name_of("alloc", 0), name_of("free", 0));
+    close_heap(&h);
+}
+
+/* The largest blocks there can be. */
+static void order_limit(void)
+{
+    struct heap h;
+    hvmem_mfn mfn;
+    unsigned turn;
+
+    start(&h, HVMEM_CONFIG_NO_CPU_CACHE, HVMEM_ORDER_LIMIT);
+    add_bank(&h, (hvmem_u64)1 << HVMEM_ORDER_LIMIT, (hvmem_u64)1 << HVMEM_ORDER_LIMIT);
+    FIGURE_REQUIRE(hvmem_smp_enable(h.heap) == HVMEM_OK);
+    kind = "order30.";
+    for (turn = 0; turn < 2; turn++) {
+        COUNTED(name_of("alloc", 0), hvmem_alloc_order(h.heap, 0, &mfn));
+        COUNTED(name_of("free", 0), hvmem_free(h.heap, mfn, 0));
+    }
+    kind = "beyond.order30.debts.";
+    through_debts(&h, name_of("alloc", 0), name_of("free", 0));
+    close_heap(&h);
+}
+
 static void bare(const char *name, unsigned pieces)
 {
     struct heap h;
@@ -327,6 +263,12 @@ static void deferred(void)
         COUNTED(name_of("alloc", request.order), hvmem_alloc(h.heap, &request, &mfn));
         COUNTED(name_of("free", request.order), hvmem_free(h.heap, mfn, request.order));
     }
+    /* While memory is promised to somebody, all of it is counted. */
+    FIGURE_REQUIRE(hvmem_domain_claim(request.domain, HVMEM_NODE_ANY, 1) == HVMEM_OK);
+    kind = "claims.";
+    request.order = 0;
+    COUNTED(name_of("alloc", 0), hvmem_alloc(h.heap, &request, &mfn));
+    COUNTED(name_of("free", 0), hvmem_free(h.heap, mfn, 0));
     close_heap(&h);
 }
 
@@ -390,6 +332,9 @@ int main(void)
     bare("", 1);
     bare("seams4.", 4);
     bare("seams16.", PIECES);
+    full_sets();
+    doubling_banks();
+    order_limit();
     deferred();
     cached(1, 0);
     cached(1, 9);
