@@ -66,7 +66,10 @@ hvmem_status hvmem_quiesce(struct hvmem_heap *heap)
 
     if (!heap)
         return HVMEM_E_ARG;
-    status = hvmem__domains_pending(heap) ? HVMEM_E_BUSY : hvmem__pcpu_drain_all(heap);
+    if (heap->adopting)
+        status = HVMEM_E_PHASE; /* the counts are not known yet */
+    else
+        status = hvmem__domains_pending(heap) ? HVMEM_E_BUSY : hvmem__pcpu_drain_all(heap);
     if (!status) {
         int clean = mark_all(heap, 1);
 
@@ -132,7 +135,7 @@ hvmem_status hvmem_bank_adopt(struct hvmem_heap *heap, const struct hvmem_bank *
 
     if (!heap)
         return HVMEM_E_ARG;
-    if (!status && ((!heap->adopting && heap->banks) || heap->host.smp))
+    if (!status && ((!heap->adopting && heap->banks) || heap->adopt_at || heap->host.smp))
         status = HVMEM_E_PHASE;
     if (!status && bank->flags & HVMEM_BANK_HOTPLUG)
         status = HVMEM_E_ARG;
@@ -173,7 +176,36 @@ static struct hvmem__bank *bank_from(struct hvmem_heap *heap, hvmem_mfn mfn)
     return HVMEM_NULL;
 }
 
-/* Frames in no block are left for the next pass. */
+/*
+ * Whether the block of a frame at the edge of a clean bank reaches into a bank that was not given:
+ * upwards it may not end there, or it started in one, where `before` is.
+ */
+static int reaches_out(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
+                       hvmem_mfn before)
+{
+    struct hvmem__arena *arena = hvmem__arena_of(heap, b);
+    struct hvmem__bank *hb;
+    hvmem_mfn head, end;
+    hvmem_u32 order;
+
+    if (hvmem__arena_find(heap, arena, b, mfn, &head, &order))
+        end = head + ((hvmem_u64)1 << order);
+    else if (hvmem__arena_block(heap, arena, b, mfn, &head, &hb))
+        end = head + ((hvmem_u64)1 << hvmem__rec_order(hvmem__load(hvmem__record_at(hb, head))));
+    else
+        return !hvmem__arena_bank(heap, arena, b, before);
+    for (; mfn < end; mfn = hb->base + hb->frames) {
+        hb = hvmem__arena_bank(heap, arena, b, mfn);
+        if (!hb)
+            return 1;
+    }
+    return 0;
+}
+
+/*
+ * A clean bank is trusted, but its first and its last block may lie in a neighbour, which must be given
+ * too. Of others frames in no block are left for the next pass.
+ */
 static hvmem_status check_step(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn *at)
 {
     struct hvmem__found found;
@@ -181,7 +213,9 @@ static hvmem_status check_step(struct hvmem_heap *heap, struct hvmem__bank *b, h
 
     if (b->table->clean) {
         *at = b->base + b->frames;
-        return HVMEM_AGAIN;
+        return reaches_out(heap, b, b->base, b->base - 1) || reaches_out(heap, b, *at - 1, b->base)
+                   ? HVMEM_E_CORRUPT
+                   : HVMEM_AGAIN;
     }
     memset(&found, 0, sizeof found);
     found.lost_allowed = 1;
@@ -383,15 +417,22 @@ static hvmem_status adopt_step(struct hvmem_heap *heap, struct hvmem__bank *b, h
     return HVMEM_OK;
 }
 
-/* A heap that could not be taken over has nothing to give. */
+/* A heap that could not be taken over has nothing to give, and its domains own nothing. */
 static void forget_counts(struct hvmem_heap *heap)
 {
     hvmem_u32 i;
 
+    for (i = 1; i <= heap->max_domains; i++) {
+        struct hvmem_domain *domain = heap->domain[i];
+
+        if (domain)
+            domain->pages = domain->deferred = domain->flush = domain->untouched = 0;
+    }
+
     for (i = 0; i < heap->banks; i++) {
         struct hvmem__bank *b = &heap->bank[heap->order_of_banks[i]];
 
-        b->free_frames = 0;
+        b->free_frames = b->reserved_frames = b->offline_frames = b->quarantine_frames = 0;
         b->orders = b->spread = 0;
         memset(b->in_bitmap, 0, sizeof b->in_bitmap);
     }
@@ -408,6 +449,8 @@ hvmem_status hvmem_adopt_finish(struct hvmem_heap *heap, hvmem_u64 *cursor)
         return HVMEM_E_ARG;
     if (!cursor || !heap->adopting)
         return hvmem__refuse(heap, cursor ? HVMEM_E_PHASE : HVMEM_E_ARG, 0, HVMEM_ORDER_ANY, 0);
+    if (*cursor != heap->adopt_at)
+        return hvmem__refuse(heap, HVMEM_E_STALE, 0, HVMEM_ORDER_ANY, *cursor);
     pass = *cursor >> PASS_SHIFT;
     at = *cursor & mask;
     b = bank_from(heap, at);
@@ -416,14 +459,15 @@ hvmem_status hvmem_adopt_finish(struct hvmem_heap *heap, hvmem_u64 *cursor)
         return HVMEM_OK;
     }
     if (!b) {
-        *cursor = (pass + 1) << PASS_SHIFT;
+        *cursor = heap->adopt_at = (pass + 1) << PASS_SHIFT;
         return HVMEM_AGAIN;
     }
     status = adopt_step(heap, b, pass, &at);
     if (status < 0) {
         forget_counts(heap);
+        *cursor = heap->adopt_at = 0;
         return hvmem__refuse(heap, status, at, HVMEM_ORDER_ANY, 0);
     }
-    *cursor = pass << PASS_SHIFT | at;
+    *cursor = heap->adopt_at = pass << PASS_SHIFT | at;
     return HVMEM_AGAIN;
 }

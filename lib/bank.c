@@ -83,13 +83,41 @@ static void directory_end(struct hvmem_heap *heap)
     hvmem__store_release(&heap->sequence, heap->sequence + 1);
 }
 
-/* The arena of a bank, made if its node has none in that slot yet. Admin lock held. */
+/*
+ * An arena of the node that another slot may share, or HVMEM__NO_ARENA: rather one that has no bank
+ * now. Admin lock held.
+ */
+static hvmem_u32 arena_to_share(const struct hvmem_heap *heap, const struct hvmem__node *node)
+{
+    hvmem_u32 slot, found = HVMEM__NO_ARENA;
+
+    for (slot = 0; slot < HVMEM__NODE_ARENAS; slot++) {
+        hvmem_u32 index = node->arena[slot];
+
+        if (index == HVMEM__NO_ARENA)
+            continue;
+        found = index;
+        if (!heap->arena[index].first)
+            break;
+    }
+    return found;
+}
+
+/*
+ * The arena of a bank, made if its node has none in that slot yet. Arenas outlive their banks, for
+ * others may be about to lock them: once there are as many as banks can be, slots of a node share, and
+ * only a node that has none gets another. Admin lock held.
+ */
 static hvmem_u32 arena_for(struct hvmem_heap *heap, const struct hvmem__bank *b)
 {
     hvmem_u32 slot = (hvmem_u32)(b->base >> heap->arena_order) & (HVMEM__NODE_ARENAS - 1);
     struct hvmem__node *node = &heap->node[b->node];
     hvmem_u32 index = node->arena[slot];
 
+    if (index == HVMEM__NO_ARENA && heap->arenas >= heap->max_banks) {
+        index = arena_to_share(heap, node);
+        hvmem__store_release(&node->arena[slot], (hvmem_u16)index);
+    }
     if (index == HVMEM__NO_ARENA) {
         struct hvmem__arena *arena = &heap->arena[heap->arenas];
 
@@ -205,10 +233,12 @@ static hvmem_size measure(struct hvmem_heap *heap, const struct hvmem_bank *bank
     *pieces = 0;
     while (at < end) {
         hvmem_u64 frames = hvmem__piece_frames(heap, at, end);
+        /* Whole spans are all alike. */
+        hvmem_u64 alike = frames >> heap->arena_order ? (end - at) >> heap->arena_order : 1;
 
-        bytes += hvmem__piece_bytes(heap, at, frames);
-        (*pieces)++;
-        at += frames;
+        bytes += hvmem__piece_bytes(heap, at, frames) * (hvmem_size)alike;
+        *pieces += alike;
+        at += frames * alike;
     }
     return bytes;
 }
@@ -310,6 +340,8 @@ hvmem_status hvmem_bank_add(struct hvmem_heap *heap, const struct hvmem_bank *ba
 
     if (!heap)
         return HVMEM_E_ARG;
+    if (!status && heap->adopting)
+        status = HVMEM_E_PHASE;
     if (status)
         return hvmem__refuse(heap, status, bank ? bank->base : 0, HVMEM_ORDER_ANY, 0);
     state = hvmem__lock_admin(heap);
@@ -387,16 +419,19 @@ hvmem_status hvmem_bank_remove(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u6
 
     if (!heap)
         return HVMEM_E_ARG;
+    if (heap->adopting)
+        return hvmem__refuse(heap, HVMEM_E_PHASE, base, HVMEM_ORDER_ANY, frames);
     if (remove_hotplug(heap, base, frames))
         return HVMEM_OK;
     b = hvmem__bank_of(heap, base);
     if (!b || b->group_base != base || b->group_frames != frames)
         return hvmem__refuse(heap, HVMEM_E_FOREIGN, base, HVMEM_ORDER_ANY, frames);
     drained = hvmem__pcpu_drain_all(heap);
-    state = hvmem__lock_admin(heap);
-    /* Taking the whole bank as reserved makes it unreachable for everyone else. */
+    /*
+     * Taking the whole bank as reserved makes it unreachable for everyone else. Not under the lock:
+     * what was taken of a bank that is in use goes back, of which the host may hear by an event.
+     */
     status = hvmem__run_reserve(heap, base, frames);
-    hvmem__unlock_admin(heap, state);
     if (status)
         return hvmem__refuse(heap, drained ? drained : HVMEM_E_BUSY, base, HVMEM_ORDER_ANY, frames);
     /* Asks other CPUs for a barrier: not under the lock. Nobody can come to know the bank again. */

@@ -271,6 +271,8 @@ hvmem_status hvmem_domain_claim(struct hvmem_domain *domain, hvmem_node node, hv
     if (index > HVMEM__CLAIM_ANY || (index == HVMEM__CLAIM_ANY && node != HVMEM_NODE_ANY) ||
         (node != HVMEM_NODE_ANY && !(hvmem__load(&heap->node_mask) >> node & 1)))
         return hvmem__refuse(heap, HVMEM_E_NODE, 0, HVMEM_ORDER_ANY, node);
+    if (heap->adopting)
+        return hvmem__refuse(heap, HVMEM_E_PHASE, 0, HVMEM_ORDER_ANY, frames);
     /* Frames in caches count as taken: bring them in first. */
     drained = hvmem__pcpu_drain_all(heap);
     (void)hvmem__credit_recall(heap, domain); /* nor is what was only charged in advance */

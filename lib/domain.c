@@ -347,13 +347,15 @@ hvmem_status hvmem_domain_destroy(struct hvmem_domain *domain)
     if (!heap)
         return HVMEM_E_ARG;
     state = hvmem__lock_admin(heap);
-    if (domain->state != HVMEM_DOMAIN_DYING)
+    if (domain->state != HVMEM_DOMAIN_DYING || heap->adopting)
         status = HVMEM_E_PHASE;
     else if (hvmem__load(&domain->pages) || hvmem__load(&domain->running) ||
              hvmem__load(&domain->calls))
         status = HVMEM_E_BUSY;
     else
         hvmem__store_release(&heap->domain[domain->id], (struct hvmem_domain *)HVMEM_NULL);
+    if (!status)
+        domain->heap = HVMEM_NULL; /* a dead handle is no domain, whoever has its id next */
     hvmem__unlock_admin(heap, state);
     return status ? hvmem__refuse(heap, status, 0, HVMEM_ORDER_ANY, 0) : HVMEM_OK;
 }
@@ -439,7 +441,7 @@ hvmem_status hvmem_domain_foreign(struct hvmem_domain *domain, hvmem_mfn mfn, hv
 
 hvmem_status hvmem_domain_limit(struct hvmem_domain *domain, hvmem_u64 frames)
 {
-    if (!domain)
+    if (!domain || !domain->heap)
         return HVMEM_E_ARG;
     hvmem__store(&domain->limit, frames);
     /* What was charged in advance must meet the new limit. */

@@ -287,7 +287,7 @@ hvmem_status hvmem__may_free(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order
         return status;
     if (order != HVMEM_ORDER_ANY && order != hvmem__rec_order(r))
         return HVMEM_E_WRONG_ORDER;
-    if (owner && hvmem__rec_owner(r) != (*owner ? (*owner)->id : 0))
+    if (owner && hvmem__domain_of(heap, hvmem__rec_owner(r)) != *owner)
         return HVMEM_E_OWNER;
     *bank = b;
     *record = r;

@@ -188,6 +188,8 @@ hvmem_status hvmem_quarantine_release(struct hvmem_heap *heap, hvmem_mfn mfn)
     struct hvmem__bank *b = HVMEM_NULL;
     hvmem__record record = 0;
 
+    if (!status && heap->adopting)
+        status = HVMEM_E_PHASE;
     if (!status && block.state != HVMEM_BLOCK_QUARANTINE)
         status = HVMEM_E_ARG;
     if (!status) {

@@ -65,7 +65,7 @@ static hvmem_status check_config(const struct hvmem_config *config)
         return HVMEM_E_ORDER;
     if (!config->max_cpus || config->max_cpus > HVMEM_CPU_LIMIT)
         return HVMEM_E_CPU;
-    if (!config->max_banks || config->max_banks > 0xfffeu || config->max_domains > 0xfffeu)
+    if (!config->max_banks || config->max_banks > 0xffffu || config->max_domains > 0xfffeu)
         return HVMEM_E_COUNT;
     return check_nodes(config);
 }
@@ -98,7 +98,7 @@ static void layout(struct hvmem__cutter *cutter, const struct hvmem_config *conf
     p->pcpu = hvmem__cut(cutter, config->max_cpus, sizeof *p->pcpu);
     p->times = hvmem__cut(cutter, config->max_cpus, sizeof *p->times);
     p->bank = hvmem__cut(cutter, config->max_banks, sizeof *p->bank);
-    p->arena = hvmem__cut(cutter, config->max_banks, sizeof *p->arena);
+    p->arena = hvmem__cut(cutter, config->max_banks + HVMEM_NODE_LIMIT, sizeof *p->arena);
     p->domain = hvmem__cut(cutter, config->max_domains + 1u, sizeof *p->domain);
     p->order_of_banks = hvmem__cut(cutter, config->max_banks, sizeof *p->order_of_banks);
     p->token_cpu = hvmem__cut(cutter, HVMEM__TOKENS, sizeof *p->token_cpu);
@@ -211,7 +211,7 @@ hvmem_status hvmem_smp_enable(struct hvmem_heap *heap)
 
     if (!heap)
         return HVMEM_E_ARG;
-    if (heap->host.smp || heap->host.regime == HVMEM_LOCK_CALLER)
+    if (heap->host.smp || heap->host.regime == HVMEM_LOCK_CALLER || heap->adopting)
         return hvmem__refuse(heap, HVMEM_E_PHASE, 0, HVMEM_ORDER_ANY, 0);
 #ifndef HVMEM_HOST_THIS_CPU
     if (heap->max_cpus > 1 && !heap->host.ops.this_cpu)

@@ -96,7 +96,7 @@ struct hvmem_heap {
     hvmem_u8 *distance;           /* [distance_nodes][distance_nodes] */
     hvmem_u8 *cpu_node;           /* [max_cpus] */
     struct hvmem__bank *bank;     /* [max_banks] */
-    struct hvmem__arena *arena;   /* [max_banks] */
+    struct hvmem__arena *arena;   /* [max_banks + HVMEM_NODE_LIMIT], see arena_for() in bank.c */
     struct hvmem__pcpu *pcpu;     /* [max_cpus] */
     struct hvmem_domain **domain; /* [max_domains + 1], by id; admin lock */
     hvmem_u32 *order_of_banks;    /* [max_banks] live banks by base; directory (bank.h) */
@@ -112,6 +112,7 @@ struct hvmem_heap {
     hvmem_u32 tokens_used; /* admin lock */
     hvmem_u32 low_state;   /* 1: LOW_MEMORY was told last; atomic */
     hvmem_u32 adopting;    /* tables are being taken over: nothing else is allowed (adopt.c) */
+    hvmem_u64 adopt_at;    /* where its cursor stands */
     hvmem_u64 node_mask;   /* nodes with memory; admin lock, read at any time */
 
     hvmem_mfn *bad; /* [HVMEM__BAD_LIMIT] bad frames in use (offline.h); admin lock */

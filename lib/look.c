@@ -148,7 +148,8 @@ void hvmem__watch(struct hvmem_heap *heap)
     if (!low && frames <= heap->low_frames) {
         if (set_low(heap, 1))
             hvmem__host_event(&heap->host, HVMEM_EVENT_LOW_MEMORY, frames, heap->low_frames);
-    } else if (low && frames > heap->low_frames + heap->low_hysteresis) {
+    } else if (low && frames > heap->low_frames &&
+               frames - heap->low_frames > heap->low_hysteresis) {
         if (set_low(heap, 0))
             hvmem__host_event(&heap->host, HVMEM_EVENT_MEMORY_OK, frames, heap->low_frames);
     }

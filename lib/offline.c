@@ -196,6 +196,8 @@ hvmem_status hvmem_offline(struct hvmem_heap *heap, hvmem_mfn mfn)
 
     if (!heap)
         return HVMEM_E_ARG;
+    if (heap->adopting)
+        status = HVMEM_E_PHASE;
     for (tries = 0; status == HVMEM_E_BUSY && tries < HVMEM__SEIZE_TRIES; tries++) {
         hvmem_u64 state;
 
@@ -275,8 +277,8 @@ hvmem_status hvmem_online(struct hvmem_heap *heap, hvmem_mfn mfn)
 
     if (!heap)
         return HVMEM_E_ARG;
-    if (!b)
-        return hvmem__refuse(heap, HVMEM_E_FOREIGN, mfn, 0, 0);
+    if (!b || heap->adopting)
+        return hvmem__refuse(heap, b ? HVMEM_E_PHASE : HVMEM_E_FOREIGN, mfn, 0, 0);
     state = hvmem__lock_admin(heap);
     status = online_free(heap, b, mfn);
     if (status)

@@ -258,6 +258,8 @@ static hvmem_status check(const struct hvmem_domain *domain, const struct hvmem_
         return HVMEM_E_ARG;
     if (!request->count)
         return HVMEM_E_COUNT;
+    if (domain->heap->adopting)
+        return HVMEM_E_PHASE;
     if (!domain->ops.map)
         return HVMEM_E_UNSUPPORTED;
     if (request->flags & HVMEM_POPULATE_DEFER_DCACHE) {

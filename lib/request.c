@@ -35,8 +35,10 @@ static hvmem_status check_place(const struct hvmem_heap *heap, const struct hvme
         return HVMEM_E_RANGE;
     if (req->colour_mask && (req->order || req->count))
         return HVMEM_E_ARG;
-    if ((req->colour & ~req->colour_mask) || req->colour_shift > 51 ||
-        (req->colour_shift && req->colour_mask >> (64 - req->colour_shift)))
+    /* Colours are of frame numbers: the search counts on mask and colour having no bit beyond them. */
+    if ((req->colour & ~req->colour_mask) ||
+        req->colour_shift >= HVMEM_MADDR_BITS - heap->page_shift ||
+        req->colour_mask >> (HVMEM_MADDR_BITS - heap->page_shift - req->colour_shift))
         return HVMEM_E_ARG;
     if (req->node != HVMEM_NODE_ANY && req->node >= HVMEM_NODE_LIMIT)
         return HVMEM_E_NODE;
@@ -69,10 +71,11 @@ hvmem_u64 hvmem__request_nodes(const struct hvmem_heap *heap, const struct hvmem
 {
     hvmem_u64 nodes = hvmem__load(&heap->node_mask);
 
-    if (req->node_mask)
-        nodes &= req->node_mask;
+    /* (Where none of the domain's nodes has memory any more, others must do.) */
     if (req->domain && req->domain->node_mask & nodes)
         nodes &= req->domain->node_mask;
+    if (req->node_mask)
+        nodes &= req->node_mask;
     if (req->flags & HVMEM_REQ_EXACT_NODE)
         nodes &= (hvmem_u64)1 << req->node;
     return nodes;

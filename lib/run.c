@@ -215,6 +215,25 @@ static void grow(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvm
         *lo = head;
 }
 
+/* Whether a window that avoids flushes allows all of [lo, hi), which is free. Arena lock held. */
+static int may_have(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
+                    const struct hvmem__window *window, hvmem_mfn lo, hvmem_mfn hi)
+{
+    hvmem_mfn head;
+    hvmem_u32 order;
+
+    if (!window || !window->avoid)
+        return 1;
+    while (lo < hi && hvmem__arena_find(heap, arena, b, lo, &head, &order)) {
+        const struct hvmem__bank *hb = hvmem__arena_bank(heap, arena, b, head);
+
+        if (hvmem__immature(heap, hvmem__load_acquire(hvmem__record_at(hb, head))))
+            return 0;
+        lo = head + ((hvmem_u64)1 << order);
+    }
+    return 1;
+}
+
 /* Look at one bank from *from on. E_NOMEM with *from = end of bank, or HVMEM_AGAIN. */
 static hvmem_status search_bank(struct hvmem_heap *heap, struct hvmem__want *want,
                                 struct hvmem__bank *b, hvmem_u64 count, hvmem_u32 align,
@@ -240,7 +259,8 @@ static hvmem_status search_bank(struct hvmem_heap *heap, struct hvmem__want *wan
         start = hvmem__round_up(lo > floor ? lo : floor, (hvmem_u64)1 << align);
         if (hi > ceiling)
             hi = ceiling;
-        if (start >= hi || hi - start < count)
+        if (start >= hi || hi - start < count ||
+            !may_have(heap, arena, b, want->window, start, start + count))
             continue;
         want->drawn_on = arena->node;
         hvmem__claim_take(heap, arena, want->domain, count, &want->drawn);
@@ -388,6 +408,8 @@ hvmem_status hvmem_reserve(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 cou
         return HVMEM_E_ARG;
     if (!count || mfn + count < mfn)
         return hvmem__refuse(heap, HVMEM_E_RANGE, mfn, HVMEM_ORDER_ANY, count);
+    if (heap->adopting)
+        return hvmem__refuse(heap, HVMEM_E_PHASE, mfn, HVMEM_ORDER_ANY, count);
     status = hvmem__run_reserve(heap, mfn, count);
     if (status == HVMEM_E_BUSY || status == HVMEM_E_CLAIM) {
         /* Frames in caches are free too. */
@@ -409,6 +431,8 @@ hvmem_status hvmem_free_run(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 co
         return HVMEM_E_ARG;
     if (!count || end < mfn)
         return hvmem__refuse(heap, HVMEM_E_RANGE, mfn, HVMEM_ORDER_ANY, count);
+    if (heap->adopting)
+        status = HVMEM_E_PHASE;
     while (at < end && !status) {
         status = hvmem__block_at(heap, at, &block);
         if (!status && block.state != HVMEM_BLOCK_RESERVED)

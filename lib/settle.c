@@ -269,6 +269,8 @@ hvmem_status hvmem_settle(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 coun
         status = HVMEM_E_ARG;
     else if (!count || mfn + count < mfn)
         status = HVMEM_E_RANGE;
+    else if (heap->adopting)
+        status = HVMEM_E_PHASE;
     else
         status = hvmem__settle_range(heap, mfn, count, owed, 0, &at);
     return status ? hvmem__refuse(heap, status, at, HVMEM_ORDER_ANY, count) : HVMEM_OK;

@@ -201,6 +201,8 @@ static hvmem_status enter(struct hvmem_domain *domain, struct hvmem_cursor *curs
     hvmem_status status;
     int fresh = 1;
 
+    if (domain->heap->adopting) /* its debts are not counted yet */
+        return HVMEM_E_PHASE;
     if (whole && !hvmem__domain_retake(domain, HVMEM__OPEN_START))
         return HVMEM_OK;
     if (!cursor->words[0] && hvmem__load(&domain->state) != HVMEM_DOMAIN_BUILDING &&

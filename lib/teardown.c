@@ -144,7 +144,9 @@ hvmem_status hvmem_domain_teardown(struct hvmem_domain *domain, hvmem_u32 flags,
 
     if (!heap)
         return HVMEM_E_ARG;
-    if (cursor && !(flags & ~HVMEM_TEARDOWN_IDS_GONE))
+    if (heap->adopting)
+        status = HVMEM_E_PHASE;
+    else if (cursor && !(flags & ~HVMEM_TEARDOWN_IDS_GONE))
         status = teardown(domain, flags, cursor);
     return status < 0 ? hvmem__refuse(heap, status, 0, HVMEM_ORDER_ANY, domain->id) : status;
 }

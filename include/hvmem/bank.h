@@ -44,7 +44,7 @@ HVMEM_API hvmem_status hvmem_bank_add(struct hvmem_heap *heap, const struct hvme
 /*
  * Remove a range that was added as exactly this bank; every frame of it must be free (caches are
  * drained first). The table memory belongs to the caller again.
- * Errors: HVMEM_E_FOREIGN (no such bank), HVMEM_E_BUSY (frames in use), HVMEM_E_HOST (the barrier
+ * Errors: HVMEM_E_FOREIGN (no such bank), HVMEM_E_BUSY (frames in use or promised), HVMEM_E_HOST (the barrier
  * operation failed; the bank stays).
  */
 HVMEM_API hvmem_status hvmem_bank_remove(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames);
@@ -65,7 +65,8 @@ HVMEM_API hvmem_status hvmem_quiesce(struct hvmem_heap *heap);
  * hvmem_bank_add(). For a heap fresh from init, on one CPU: create the domains that own frames,
  * adopt every bank, then call hvmem_adopt_finish(). Until that is done other calls are refused with
  * HVMEM_E_PHASE or find no memory.
- * Errors: HVMEM_E_GEOMETRY (header, checksum or configuration differ; nothing was changed), and
+ * Errors: HVMEM_E_PHASE (the heap has other banks, runs on several CPUs, or is being finished),
+ * HVMEM_E_GEOMETRY (header, checksum or configuration differ; nothing was changed), and
  * those of hvmem_bank_add().
  */
 HVMEM_API hvmem_status hvmem_bank_adopt(struct hvmem_heap *heap, const struct hvmem_bank *bank,
@@ -75,9 +76,11 @@ HVMEM_API hvmem_status hvmem_bank_adopt(struct hvmem_heap *heap, const struct hv
  * Bring adopted tables into service in bounded steps: HVMEM_AGAIN, call again with the same *cursor
  * (first call: 0). Clean tables are trusted and only their owners counted. Others are audited whole
  * first; blocks found in a cache then become free owing everything, blocks in a gather and frames in
- * no block go to quarantine. The flush clock restarts above every stored one.
- * Errors: HVMEM_E_CORRUPT (no table was changed), HVMEM_E_DOMAIN (a frame of a domain that does not
- * exist), HVMEM_E_PHASE (nothing is being adopted).
+ * no block go to quarantine. The flush clock restarts above every stored one. After an error *cursor is
+ * 0 and what is missing may be given: banks, domains.
+ * Errors: HVMEM_E_CORRUPT (no table was changed; also: a block reaches into a bank that was not given),
+ * HVMEM_E_DOMAIN (a frame of a domain that does not exist), HVMEM_E_STALE (not the cursor of this
+ * adoption), HVMEM_E_PHASE (nothing is being adopted).
  */
 HVMEM_API hvmem_status hvmem_adopt_finish(struct hvmem_heap *heap, hvmem_u64 *cursor);
 

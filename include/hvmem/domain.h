@@ -171,7 +171,10 @@ HVMEM_API hvmem_status hvmem_domain_teardown(struct hvmem_domain *domain, hvmem_
 /* Any state -> DYING: claims are given back, allocation and claims are refused from now on. */
 HVMEM_API hvmem_status hvmem_domain_kill(struct hvmem_domain *domain);
 
-/* Unlink a DYING domain that owns no frame. Errors: HVMEM_E_PHASE, HVMEM_E_BUSY (owns frames). */
+/*
+ * Unlink a DYING domain that owns no frame. The handle is dead: HVMEM_E_ARG as long as its memory is
+ * not used for anything else. Errors: HVMEM_E_PHASE, HVMEM_E_BUSY (owns frames).
+ */
 HVMEM_API hvmem_status hvmem_domain_destroy(struct hvmem_domain *domain);
 
 /* Set the page limit. May be below what the domain owns: then it cannot allocate. */

@@ -45,7 +45,8 @@ struct hvmem_request {
     hvmem_node node; /* preferred node; HVMEM_NODE_ANY: the CPU's own */
     hvmem_u32 colour_shift;
     hvmem_u64 node_mask;   /* bit n: node n allowed; 0: all. Must hold a node with memory */
-    hvmem_u64 colour_mask; /* order 0 only: ((mfn >> colour_shift) & colour_mask) == colour */
+    hvmem_u64 colour_mask; /* order 0 only: ((mfn >> colour_shift) & colour_mask) == colour;
+                              no bit beyond frame numbers */
     hvmem_u64 colour;
     struct hvmem_domain *domain; /* charged owner; NULL: the host itself */
 };
@@ -90,7 +91,8 @@ HVMEM_API hvmem_status hvmem_alloc_bulk(struct hvmem_heap *heap,
 /*
  * Take exactly [mfn, mfn + count) out of the free memory, whatever its debts (they stay on the
  * frames). All or nothing; may span banks. Freed again by hvmem_free_run().
- * Errors: HVMEM_E_RANGE, HVMEM_E_FOREIGN (part outside every bank), HVMEM_E_BUSY (part in use).
+ * Errors: HVMEM_E_RANGE, HVMEM_E_FOREIGN (part outside every bank), HVMEM_E_BUSY (part in use),
+ * HVMEM_E_CLAIM (free, but promised to domains).
  */
 HVMEM_API hvmem_status hvmem_reserve(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count);
 
@@ -137,7 +139,9 @@ HVMEM_API hvmem_status hvmem_settle(struct hvmem_heap *heap, hvmem_mfn mfn, hvme
 /*
  * Take one frame out of service. Free: at once. In use: it goes when it is freed, event
  * HVMEM_EVENT_OFFLINED. HVMEM_AGAIN says that it is in use. `online` brings it back.
- * Errors: HVMEM_E_FOREIGN, HVMEM_E_OFFLINE (already), HVMEM_E_RESERVED, HVMEM_E_HOST (as hvmem_free).
+ * Errors: HVMEM_E_FOREIGN, HVMEM_E_OFFLINE (already), HVMEM_E_RESERVED, HVMEM_E_QUARANTINE,
+ * HVMEM_E_HOST (as hvmem_free), HVMEM_E_COUNT (256 frames wait for their owners), HVMEM_E_BUSY (its
+ * block changed hands time and again: try again).
  */
 HVMEM_API hvmem_status hvmem_offline(struct hvmem_heap *heap, hvmem_mfn mfn);
 /* Errors: HVMEM_E_FOREIGN, HVMEM_E_ARG (neither offline nor going offline). */
