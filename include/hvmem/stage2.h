@@ -3,6 +3,8 @@
  * hvmem/stage2.h: second-stage tables of a guest: arm64 stage 2, AMD nested paging, Intel EPT.
  *
  * Granule 4 KiB, levels numbered as on arm64: 3 holds 4 KiB pages, 2 blocks of 2 MiB, 1 of 1 GiB.
+ * Walks of at most four levels: FEAT_LPA2 (VTCR_EL2.DS, 52-bit addresses, level -1), 5-level EPT and NPT
+ * under LA57 are not supported; input_bits above 48, or output_bits above 48 on arm64, HVMEM_E_ARG.
  * A mapping exists while its entry carries the library's own present bit; the hardware's valid bit
  * says only whether the guest touched it since access tracking was armed (hvmem/track.h).
  * Hardware never writes these tables: access and dirty bits are set in advance.

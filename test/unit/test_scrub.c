@@ -136,6 +136,77 @@ TEST(B20_dirt_stays_exact)
     }
 }
 
+/* Take the block at `lo`, write to it if it is somebody's, and say who had it. */
+static void use(struct world *world, struct hvmem_domain *domain, hvmem_mfn lo, hvmem_order order)
+{
+    struct hvmem_request request = expect_block(order, domain);
+    hvmem_u64 frames = (hvmem_u64)1 << order;
+    hvmem_mfn mfn;
+
+    request.lo = lo;
+    request.hi = lo + frames;
+    REQUIRE_EQ(hvmem_alloc(world->heap, &request, &mfn), HVMEM_OK);
+    if (domain == NULL)
+        return;
+    memset(world->content + mfn * PAGE, 0x5e, frames * PAGE);
+    world_owe(world, mfn, frames, world->config.owed_on_free);
+}
+
+/* B20: two halves, each clean or dirty, freed in either order, merged: what is dirty is zeroed, once. */
+TEST(B20_halves_of_every_order)
+{
+    unsigned order, dirty, swapped, i;
+
+    for (order = 1; order <= 9; order++)
+        for (dirty = 0; dirty < 4; dirty++)
+            for (swapped = 0; swapped < 2; swapped++) {
+                struct world *world = real_world(0, FRAMES);
+                struct hvmem_domain *domain = world_domain(world, 1, ~0ull, 0, NULL);
+                hvmem_u64 half = 1u << (order - 1), zeroed = 0;
+
+                memset(world->content, 0, FRAMES * PAGE);
+                for (i = 0; i < 2; i++) {
+                    use(world, dirty >> i & 1 ? domain : NULL, i * half, order - 1);
+                    zeroed += (dirty >> i & 1) * half * PAGE;
+                }
+                for (i = 0; i < 2; i++)
+                    CHECK_EQ(hvmem_free(world->heap, (i ^ swapped) * half, order - 1), HVMEM_OK);
+                use(world, NULL, 0, order);
+                CHECK(is_zero(world, 0, 2 * half));
+                CHECK_EQ(world->counts.zeroed, zeroed);
+                CHECK_EQ(hvmem_free(world->heap, 0, order), HVMEM_OK);
+                /* Split again: clean is what was cleaned. */
+                for (i = 0; i < 2; i++)
+                    use(world, NULL, i * half, order - 1);
+                CHECK_EQ(world->counts.zeroed, zeroed);
+                CHECK_AUDIT(world);
+                WORLD_END(world);
+            }
+}
+
+/* B20: taken with the scrub left for later, given back unwritten: it is as dirty as it was. */
+TEST(B20_given_back_unscrubbed)
+{
+    struct world *world = real_world(0, FRAMES);
+    struct hvmem_domain *domain = world_domain(world, 1, ~0ull, 0, NULL);
+    struct hvmem_request request = expect_block(4, domain);
+    hvmem_mfn mfn;
+
+    use(world, domain, 0, 4);
+    CHECK_EQ(hvmem_free(world->heap, 0, 4), HVMEM_OK);
+    request.flags = HVMEM_REQ_DEFER_ALL;
+    request.hi = 16;
+    REQUIRE_EQ(hvmem_alloc(world->heap, &request, &mfn), HVMEM_OK);
+    CHECK_EQ(world->counts.zeroed, 0);
+    CHECK(expect_lookup(world, mfn).owed & HVMEM_OWES_SCRUB);
+    CHECK_EQ(hvmem_free(world->heap, mfn, 4), HVMEM_OK);
+    use(world, NULL, 0, 4);
+    CHECK(is_zero(world, 0, 16));
+    CHECK_EQ(world->counts.zeroed, 16u * PAGE);
+    CHECK_AUDIT(world);
+    WORLD_END(world);
+}
+
 /* What fails leaves the block as dirty as it was, free again, and nothing is lost. */
 TEST(scrub_fails_anywhere)
 {

@@ -139,9 +139,16 @@ TEST(refuses_geometry_that_hardware_has_not)
                {HVMEM_S2_ARM64, 40, 1, 52, 16, HVMEM_E_ARG},
                {HVMEM_S2_ARM64, 40, 1, 48, 12, HVMEM_E_ARG},
                {HVMEM_S2_NPT, 48, 1, 52, 0, HVMEM_E_ARG},
+               /* FEAT_LPA2 and five levels. */
+               {HVMEM_S2_ARM64, 52, HVMEM_S2_LEVEL_AUTO, 52, 16, HVMEM_E_ARG},
+               {HVMEM_S2_ARM64, 48, 0, 52, 16, HVMEM_E_ARG},
+               {HVMEM_S2_ARM64, 48, ~0u, 48, 16, HVMEM_E_ARG},
+               {HVMEM_S2_NPT, 57, 0, 52, 0, HVMEM_E_ARG},
                {HVMEM_S2_EPT, 57, 0, 52, 0, HVMEM_E_ARG},
                {4, 40, 0, 48, 16, HVMEM_E_ARG}};
+    static uint64_t room[1024];
     struct hvmem_stage2_config config;
+    struct hvmem_stage2 *s2;
     hvmem_size bytes;
     unsigned i;
 
@@ -154,6 +161,7 @@ TEST(refuses_geometry_that_hardware_has_not)
         config.output_bits = bad[i].out;
         config.id_bits = bad[i].id;
         CHECK_EQ(hvmem_stage2_size(&config, &bytes), bad[i].status);
+        CHECK_EQ(hvmem_stage2_init(room, sizeof room, &config, &s2), bad[i].status);
     }
     config = rig.config;
     config.largest = 1;

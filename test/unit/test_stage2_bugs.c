@@ -250,6 +250,33 @@ TEST(B39_unmap_fails_at_each_table, points)
     fail_each(1);
 }
 
+/* Rights of part of two blocks: two splits, either of which may find no table. */
+TEST(B39_protect_fails_at_each_table, points)
+{
+    hvmem_status status = HVMEM_E_NOMEM;
+    struct hvmem_stage2_leaf leaf;
+    uint64_t done, i;
+    int k;
+
+    for (k = 1; status; k++) {
+        begin(HVMEM_S2_ARM64);
+        CHECK_EQ(rig_map(&rig, 0, 1024, 0x10000, 7, 0, NULL), HVMEM_OK);
+        rig.fail_tables = k;
+        status = hvmem_stage2_protect(rig.s2, 300, 500, WALK_R, NULL, &done);
+        rig.fail_tables = 0;
+        CHECK_EQ(status, k == 3 ? HVMEM_OK : HVMEM_E_NOMEM);
+        CHECK_EQ(done, k == 3 ? 500 : k == 2 ? 212 : 0);
+        CHECK_EQ(rig_stats(&rig).frames, 1024);
+        for (i = 0; i < 1024; i++) {
+            CHECK_EQ(hvmem_stage2_lookup(rig.s2, i, &leaf), HVMEM_OK);
+            CHECK_EQ(leaf.rights, i >= 300 && i < 300 + done ? WALK_R : 7);
+            CHECK_EQ(leaf.mfn, 0x10000 + i);
+        }
+        finish();
+        REQUIRE(k < 20);
+    }
+}
+
 TEST(B39_what_a_domain_maps_is_all_or_nothing, points)
 {
     struct hvmem_domain_ops ops;

@@ -149,15 +149,25 @@ static void page_is_gone(struct stage2_race *r)
     RACE_CHECK(r, is_absent(r, PAGE));
 }
 
-TEST(B36_fault_against_unmap, points)
+static void fault_against_unmap(int preemptions)
 {
-    struct race_program p = {.threads = 2, .preemptions = 5, .least = 20};
+    struct race_program p = {.threads = 2, .preemptions = preemptions, .least = 20};
 
     p.setup = one_page_armed;
     p.thread[0] = reads_page;
     p.thread[1] = unmaps_page;
     p.finish = page_is_gone;
     explore_formats(p);
+}
+
+TEST(B36_fault_against_unmap, points)
+{
+    fault_against_unmap(5);
+}
+
+TEST(B36_fault_against_unmap_deeper, points, slow)
+{
+    fault_against_unmap(32);
 }
 
 static void all_but_the_first(struct stage2_race *r)
@@ -169,19 +179,28 @@ static void all_but_the_first(struct stage2_race *r)
 }
 
 /* In the window between break and make a fault mends nothing. */
-TEST(B39_fault_against_split, points)
+static void fault_against_split(int preemptions)
 {
-    struct race_program p = {.threads = 2, .preemptions = 32, .least = 100};
+    struct race_program p = {.threads = 2, .preemptions = preemptions, .least = 100};
 
-    p.preemptions = 4;
     p.setup = one_block;
     p.thread[0] = faults_page;
     p.thread[1] = unmaps_first;
     p.finish = all_but_the_first;
     explore_formats(p);
     p.setup = one_block_armed;
-    p.preemptions = 3;
+    p.preemptions = 2;
     explore_formats(p);
+}
+
+TEST(B39_fault_against_split, points)
+{
+    fault_against_split(3);
+}
+
+TEST(B39_fault_against_split_deeper, points, slow)
+{
+    fault_against_split(5);
 }
 
 static void page_may_only_be_read(struct stage2_race *r)
@@ -212,9 +231,9 @@ static void page_is_new(struct stage2_race *r)
 }
 
 /* Between the removal and its flush the page is absent, and may be mapped by nobody unflushed. */
-TEST(map_against_unmap, points)
+static void map_against_unmap(int preemptions)
 {
-    struct race_program p = {.threads = 2, .preemptions = 4, .least = 20};
+    struct race_program p = {.threads = 2, .preemptions = preemptions, .least = 20};
 
     p.setup = one_page;
     p.thread[0] = unmaps_page;
@@ -227,10 +246,20 @@ TEST(map_against_unmap, points)
     explore_formats(p);
 }
 
-/* The second finds nothing; on return of either the page is gone all the same. */
-TEST(B29_unmap_against_unmap, points)
+TEST(B29_map_against_unmap, points)
 {
-    struct race_program p = {.threads = 2, .preemptions = 6, .least = 20};
+    map_against_unmap(3);
+}
+
+TEST(B29_map_against_unmap_deeper, points, slow)
+{
+    map_against_unmap(5);
+}
+
+/* The second finds nothing; on return of either the page is gone all the same. */
+static void unmap_against_unmap(int preemptions)
+{
+    struct race_program p = {.threads = 2, .preemptions = preemptions, .least = 20};
 
     p.setup = one_page;
     p.thread[0] = unmaps_page;
@@ -238,8 +267,18 @@ TEST(B29_unmap_against_unmap, points)
     p.finish = page_is_gone;
     explore_formats(p);
     p.setup = one_block;
-    p.preemptions = 3;
+    p.preemptions = 2;
     explore_formats(p);
+}
+
+TEST(B29_unmap_against_unmap, points)
+{
+    unmap_against_unmap(4);
+}
+
+TEST(B29_unmap_against_unmap_deeper, points, slow)
+{
+    unmap_against_unmap(32);
 }
 
 /* ---- break before make, by several ----------------------------------------------------------- */
@@ -279,7 +318,7 @@ TEST(B39_split_against_a_second_break, points)
 
 TEST(merge_against_fault_and_unmap, points)
 {
-    struct race_program p = {.threads = 2, .preemptions = 4, .least = 50};
+    struct race_program p = {.threads = 2, .preemptions = 3, .least = 50};
 
     p.setup = block_in_pages;
     p.thread[0] = merges_block;
@@ -327,7 +366,7 @@ TEST(B36_arm_against_fault, points)
 /* Cleared above and not flushed yet: what is unmapped below may be cached all the same. */
 TEST(B36_arm_against_unmap, points)
 {
-    struct race_program p = {.threads = 2, .preemptions = 5, .least = 20};
+    struct race_program p = {.threads = 2, .preemptions = 4, .least = 20};
 
     p.setup = one_page;
     p.thread[0] = arms;
@@ -361,7 +400,7 @@ static void one_of_two(struct stage2_race *r)
 
 TEST(disarm_against_unmap_and_arm, points)
 {
-    struct race_program p = {.threads = 2, .preemptions = 4, .least = 20};
+    struct race_program p = {.threads = 2, .preemptions = 3, .least = 20};
 
     p.setup = one_page_armed;
     p.thread[0] = disarms;

@@ -72,7 +72,7 @@ static void nothing_is_lost(struct stage2_race *r)
 
 TEST(setway_against_a_write, points)
 {
-    struct race_program p = {.threads = 2, .preemptions = 5, .least = 100};
+    struct race_program p = {.threads = 2, .preemptions = 4, .least = 100};
 
     p.setup = written_pages;
     p.thread[0] = sets_ways;
