@@ -3,6 +3,7 @@
 #include "run.h"
 
 #include "claim.h"
+#include "clock.h"
 #include "domain.h"
 #include "drain.h"
 #include "free.h"
