@@ -21,6 +21,9 @@
  * mapping overlap in time, both flush all of the range they were asked for. A caller that must
  * rely on a range being gone uses a gather even if it finds nothing to change.
  *
+ * A page that MOVES to another address is told at the old one and mapped at the new one after finish has
+ * returned: were it mapped before, another gather could free it there, and would flush the new address only.
+ *
  * Locks: begin, entry, table, free may be called under the caller's page-table lock (table and free
  * flush early in two rare cases named there, and like hvmem_free() they may ask a CPU for a barrier:
  * where the host has barrier_cpu do not wait for that lock with interrupts off); finish and cancel
