@@ -282,7 +282,7 @@ static hvmem_status begin(struct hvmem__filling *f, struct hvmem_cursor *cursor)
     if (status)
         return status;
     if (fresh) {
-        memset(p, 0, sizeof *p - sizeof p->slot);
+        memset(p, 0, sizeof *p - sizeof p->slot - sizeof p->drawn);
         p->count = request->count;
         p->flags = request->flags;
         p->node = request->node;

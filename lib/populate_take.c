@@ -29,7 +29,7 @@ struct taking {
     struct hvmem__filling *f;
     struct hvmem_request request; /* for a block; its order is filled in. Checked once */
     hvmem_u64 nodes;              /* that blocks may come from */
-    hvmem_u64 owing;              /* of these, all that is free on them waits for a flush */
+    hvmem_u64 owing;              /* of these, what is free there is taken as it comes */
     hvmem_node home;
 };
 
@@ -122,8 +122,11 @@ static hvmem_u32 from_arenas(struct taking *t, struct hvmem__batch *batch, hvmem
         batch->node = hvmem__nearest(t->f->heap, t->home, nodes);
         bit = (hvmem_u64)1 << batch->node;
         batch->of = HVMEM__SUPPLY_CLEAN;
-        if (!(t->owing & bit) && !hvmem__take_batch(t->f->heap, batch, blocks, n, &got))
+        if (!(t->owing & bit) && !hvmem__take_batch(t->f->heap, batch, blocks, n, &got)) {
+            if (batch->cut)
+                t->owing |= bit;
             return got;
+        }
         t->owing |= bit;
         batch->of = HVMEM__SUPPLY_ANY;
         if (!hvmem__take_batch(t->f->heap, batch, blocks, n, &got))

@@ -320,6 +320,11 @@ static hvmem_u32 batch_locked(struct hvmem_heap *heap, struct hvmem__arena *aren
         if (order)
             hvmem__store(&blocks[got], mfn);
         got += order ? 1 : 1u << size;
+        /* Those that were passed over would be looked at again for every block. */
+        if (hvmem__unlikely(window && window->cut != HVMEM__NOT_CUT)) {
+            batch->cut = 1;
+            break;
+        }
     }
     return got;
 }

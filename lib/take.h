@@ -50,6 +50,7 @@ struct hvmem__batch {
     hvmem_u32 order;
     enum hvmem__supply of;
     hvmem_u32 owed;              /* out: debts that any of the blocks has */
+    hvmem_u32 cut;               /* out: 1: too many blocks that owe a flush are in the way */
     struct hvmem_domain *domain; /* whose claims may be used; NULL: none */
     hvmem__record keep;          /* state and owner of the blocks */
     struct hvmem__drawn drawn;   /* out: claims used, on `node` */
@@ -59,10 +60,13 @@ struct hvmem__batch {
 /* A batch of anything, on node 0, that draws on no claim. */
 HVMEM_INLINE void hvmem__batch_init(struct hvmem__batch *batch, hvmem_u32 order, hvmem__record keep)
 {
-    memset(batch, 0, sizeof *batch);
+    batch->node = 0;
     batch->order = order;
     batch->of = HVMEM__SUPPLY_ANY;
+    batch->owed = batch->cut = 0;
+    batch->domain = (struct hvmem_domain *)0;
     batch->keep = keep & ~(hvmem__record)31u;
+    batch->tally.frames = batch->tally.flush = batch->tally.newest = 0;
 }
 
 /*

@@ -78,7 +78,8 @@ struct bench_body {
 extern const struct bench_body bench_hvmem;
 extern const struct bench_body bench_hvmem_owned;        /* blocks of a running domain */
 extern const struct bench_body bench_hvmem_owned_inline; /* order 0 through hvmem/fast.h */
-/* Flushes that one of these two needed so far. */
+/* The heap of one of these two, and flushes that it needed so far. */
+struct hvmem_heap *bench_owned_heap(const struct bench_pool *pool);
 hvmem_u64 bench_owned_flushes(const struct bench_pool *pool);
 extern const struct bench_body bench_hvmem_inline; /* order 0 through hvmem/fast.h */
 extern const struct bench_body bench_reference;

@@ -46,7 +46,7 @@ static void configure(const struct bench_setup *setup, struct owned *owned,
     config->host = setup->host;
     config->host_ctx = setup->host_ctx;
     config->backend = &owned->backend;
-    config->max_domains = 1;
+    config->max_domains = 2;
     config->owed_on_free = HVMEM_OWES_TLB;
     *bank = empty;
     bank->size = sizeof *bank;
@@ -128,6 +128,13 @@ static hvmem_u64 owned_superpages(struct bench_pool *pool)
 {
     (void)pool;
     return ~(hvmem_u64)0;
+}
+
+struct hvmem_heap *bench_owned_heap(const struct bench_pool *pool)
+{
+    const struct owned *owned = pool->state;
+
+    return owned->heap;
 }
 
 hvmem_u64 bench_owned_flushes(const struct bench_pool *pool)

@@ -11,6 +11,10 @@
 #include "bench/count/section.h"
 
 #include <hvmem/heap.h>
+#include <hvmem/look.h>
+#include <hvmem/populate.h>
+
+#include <string.h>
 
 #define FRAMES   ((hvmem_u64)1 << 20)
 #define LARGEST  18u
@@ -182,6 +186,69 @@ static void start(void)
     bench_close(&opened);
 }
 
+/* ---- populate ------------------------------------------------------------------------------- */
+
+static hvmem_status map(void *ctx, hvmem_gfn gfn, hvmem_mfn mfn, hvmem_order order)
+{
+    (void)ctx;
+    (void)gfn;
+    (void)mfn;
+    (void)order;
+    return HVMEM_OK;
+}
+
+/* One slice for a domain that is being built. */
+static hvmem_status one_slice(struct hvmem_domain *domain, hvmem_u64 slice, hvmem_u32 order)
+{
+    static struct hvmem_extent extents[HVMEM_POPULATE_SLICE];
+    struct hvmem_populate request = {.size = sizeof request,
+                                     .extents = extents,
+                                     .count = HVMEM_POPULATE_SLICE,
+                                     .node = HVMEM_NODE_ANY};
+    struct hvmem_cursor cursor;
+    hvmem_status status;
+    hvmem_u64 i;
+
+    memset(&cursor, 0, sizeof cursor);
+    for (i = 0; i < HVMEM_POPULATE_SLICE; i++)
+        extents[i] = (struct hvmem_extent){.gfn = (slice * HVMEM_POPULATE_SLICE + i) << order,
+                                           .order = order};
+    section_begin();
+    status = hvmem_domain_populate(domain, &request, &cursor);
+    return status;
+}
+
+/*
+ * Slices of blocks that a live domain gave back, all that there is: the first flushes for them, which
+ * does for the second as well. The call-back that maps is counted with them.
+ */
+static void populate(hvmem_u32 order, const char *flushed, const char *mature)
+{
+    static const struct hvmem_domain_ops ops = {.size = sizeof ops, .map = map};
+    static hvmem_u64 memory[4096], frames[2 * HVMEM_POPULATE_SLICE];
+    struct hvmem_domain_config config = {.size = sizeof config, .id = 2, .limit = ~0ull};
+    hvmem_u64 n = 2 * HVMEM_POPULATE_SLICE;
+    struct bench_opened opened;
+    struct hvmem_domain *domain;
+    struct hvmem_heap *heap;
+    hvmem_status first, second;
+
+    bench_open(&opened, &bench_hvmem_owned, n << order, 0);
+    heap = bench_owned_heap(&opened.pool);
+    FIGURE_REQUIRE(hvmem_domain_size(heap) <= sizeof memory);
+    FIGURE_REQUIRE(hvmem_domain_create(heap, memory, sizeof memory, &config, &domain) == HVMEM_OK);
+    FIGURE_REQUIRE(hvmem_domain_attach(domain, &ops, NULL, NULL) == HVMEM_OK);
+    FIGURE_REQUIRE(bench_hvmem_owned.fill(&opened.pool, order, frames, n) == 0);
+    FIGURE_REQUIRE(bench_hvmem_owned.release(&opened.pool, order, frames, n) == 0);
+    FIGURE_REQUIRE(hvmem_drain(heap) == HVMEM_OK);
+    first = one_slice(domain, 0, order);
+    section_end(flushed);
+    second = one_slice(domain, 1, order);
+    section_end(mature);
+    FIGURE_REQUIRE(first == HVMEM_OK && second == HVMEM_OK);
+    bench_close(&opened);
+}
+
 int main(void)
 {
     unsigned i;
@@ -196,5 +263,7 @@ int main(void)
     worst_split_merge();
     bulk();
     refusals();
+    populate(0, "populate0_512_owing", "populate0_512");
+    populate(9, "populate9_512_owing", "populate9_512");
     return 0;
 }

@@ -63,16 +63,6 @@ static void open_heap(struct guest_tables *rig)
     struct hvmem_bank bank;
     hvmem_size bytes;
 
-    rig->be.ops = &ops;
-    rig->be.ctx = rig;
-    rig->be.caps.size = sizeof rig->be.caps;
-    rig->be.caps.page_shift = 12;
-    rig->be.caps.features =
-        HVMEM_CAP_BROADCAST | HVMEM_CAP_STAGE2 | HVMEM_CAP_STAGE2_RANGE | HVMEM_CAP_RANGE;
-    rig->be.caps.max_range_pages = 1u << 21;
-    rig->be.caps.stage2_ids = 256;
-    rig->be.caps.stage2_id_bits = 8;
-    rig->be.caps.dline = 64;
     hvmem_config_default(&config);
     config.host = &host;
     config.host_ctx = rig;
@@ -113,12 +103,14 @@ static void open_space(struct guest_tables *rig)
 }
 
 /* An empty stage 2 of 40 bits (arm64: the root has two tables, each entry 1 GiB). */
-void guest_tables_open(struct guest_tables *rig, unsigned largest)
+void guest_tables_open_on(struct guest_tables *rig, unsigned largest,
+                          const struct hvmem_backend *backend)
 {
     struct hvmem_stage2_config config;
     hvmem_size bytes;
 
     memset(rig, 0, sizeof *rig);
+    rig->be = *backend;
     rig->pool = block(rig, (size_t)FRAMES << 12);
     open_heap(rig);
     open_space(rig);
@@ -136,6 +128,23 @@ void guest_tables_open(struct guest_tables *rig, unsigned largest)
     config.direct_map = (hvmem_uptr)rig->pool - ((hvmem_uptr)BASE << 12);
     FIGURE_REQUIRE(hvmem_stage2_size(&config, &bytes) == HVMEM_OK);
     FIGURE_REQUIRE(hvmem_stage2_init(block(rig, bytes), bytes, &config, &rig->s2) == HVMEM_OK);
+}
+
+void guest_tables_open(struct guest_tables *rig, unsigned largest)
+{
+    struct hvmem_backend nothing;
+
+    memset(&nothing, 0, sizeof nothing);
+    nothing.ops = &ops;
+    nothing.caps.size = sizeof nothing.caps;
+    nothing.caps.page_shift = 12;
+    nothing.caps.features =
+        HVMEM_CAP_BROADCAST | HVMEM_CAP_STAGE2 | HVMEM_CAP_STAGE2_RANGE | HVMEM_CAP_RANGE;
+    nothing.caps.max_range_pages = 1u << 21;
+    nothing.caps.stage2_ids = 256;
+    nothing.caps.stage2_id_bits = 8;
+    nothing.caps.dline = 64;
+    guest_tables_open_on(rig, largest, &nothing);
 }
 
 void guest_tables_close(struct guest_tables *rig)
@@ -175,6 +184,15 @@ void guest_tables_arm(struct guest_tables *rig)
         status = hvmem_track_arm(rig->s2, &cursor);
     while (status == HVMEM_AGAIN);
     FIGURE_REQUIRE(status == HVMEM_OK);
+}
+
+void guest_tables_run(struct guest_tables *rig)
+{
+    struct hvmem_entry entry;
+
+    FIGURE_REQUIRE(hvmem_ident_cpu_online(rig->ident, 0, 0xffff) == HVMEM_OK);
+    FIGURE_REQUIRE(hvmem_space_activate(rig->space, 0, &entry) == HVMEM_OK);
+    FIGURE_REQUIRE(hvmem_space_entered(rig->ident, 0) == HVMEM_OK);
 }
 
 /* Traps until the guest gets at the page. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A guest's second-stage tables (arm64, 40 bits, start level 1) on memory of their own, with a back-end that
- * accepts everything and does nothing: for counting and timing what the library itself does.
+ * A guest's second-stage tables (arm64, 40 bits, start level 1) on memory of their own. Where no back-end
+ * is given it is one that accepts everything and does nothing: for counting and timing what the library
+ * itself does.
  */
 #ifndef BENCH_GUEST_TABLES_H
 #define BENCH_GUEST_TABLES_H
@@ -25,10 +26,16 @@ struct guest_tables {
     unsigned blocks;
 };
 
+/* No entry is larger than 2^largest frames. */
 void guest_tables_open(struct guest_tables *rig, unsigned largest);
+/* The same with a back-end of the caller's, which is copied. */
+void guest_tables_open_on(struct guest_tables *rig, unsigned largest,
+                          const struct hvmem_backend *backend);
 void guest_tables_close(struct guest_tables *rig);
 void guest_tables_map(struct guest_tables *rig, hvmem_gfn gfn, hvmem_u64 frames, hvmem_mfn mfn);
 void guest_tables_arm(struct guest_tables *rig);
+/* CPU 0 runs the guest: its translations may be cached. */
+void guest_tables_run(struct guest_tables *rig);
 /* Traps until the guest gets at the page. */
 hvmem_u64 guest_tables_touch(struct guest_tables *rig, hvmem_gfn gfn);
 

@@ -75,7 +75,8 @@ HVMEM_API hvmem_status hvmem_domain_populate(struct hvmem_domain *domain,
 
 /*
  * Give up the open populate, whoever opened it: what is mapped stays, what is not goes back, its claims
- * outstanding again. Errors: HVMEM_E_ARG, HVMEM_E_PHASE (none is open), HVMEM_E_BUSY (it runs on another CPU just now).
+ * outstanding again. Errors: HVMEM_E_ARG, HVMEM_E_PHASE (none is open), HVMEM_E_BUSY (it runs on another
+ * CPU just now).
  */
 HVMEM_API hvmem_status hvmem_domain_populate_cancel(struct hvmem_domain *domain);
 

@@ -37,7 +37,10 @@ static void mapping(void *context, hvmem_gfn gfn, hvmem_mfn mfn, hvmem_order ord
     s->unpaid += (world_owed(s->world, mfn, 1ull << order) & ~s->may_owe) != 0;
 }
 
-/* Everything was owned by a domain that runs on, and was freed. */
+/*
+ * Everything was owned by a domain that runs on, and was freed: half of it lies in the arenas, half in the
+ * cache of this CPU.
+ */
 static void dirty_all(struct scene *s, hvmem_order order)
 {
     struct hvmem_request request = expect_block(order, s->donor);
@@ -49,6 +52,8 @@ static void dirty_all(struct scene *s, hvmem_order order)
     while (n-- > 0) {
         world_owe(s->world, mfn[n], 1ull << order, s->world->config.owed_on_free);
         CHECK_EQ(hvmem_free(s->world->heap, mfn[n], order), HVMEM_OK);
+        if (n << order == FRAMES / 2)
+            CHECK_EQ(hvmem_drain(s->world->heap), HVMEM_OK);
     }
     memset(&s->world->counts, 0, sizeof s->world->counts);
 }

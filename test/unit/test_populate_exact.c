@@ -219,6 +219,7 @@ TEST(failed_flush_leaves_the_debt)
         extents(s, SLICE, 0);
         take(s, s->donor, 0, FRAMES, 0);
         give(s, 0, FRAMES, 0, HVMEM_OWES_TLB);
+        CHECK_EQ(hvmem_drain(s->world->heap), HVMEM_OK);
         s->world->fail_in = step;
         status = hvmem_domain_populate(s->tenant, &s->request, &s->cursor);
         s->world->fail_in = 0;
@@ -226,11 +227,12 @@ TEST(failed_flush_leaves_the_debt)
             break;
         CHECK_EQ(status, HVMEM_E_HOST);
         CHECK_EQ(s->done, 0);
-        take(s, NULL, 0, FRAMES, 0);
         for (i = 0; i < FRAMES; i++) {
+            take(s, NULL, i, 1, 0);
             CHECK_EQ(world_owed(s->world, s->mfn[i], 1), 0);
-            CHECK_EQ(hvmem_free(s->world->heap, s->mfn[i], 0), HVMEM_OK);
         }
+        for (i = 0; i < FRAMES; i++)
+            CHECK_EQ(hvmem_free(s->world->heap, s->mfn[i], 0), HVMEM_OK);
     }
     CHECK_EQ(status, HVMEM_OK);
     CHECK(step > 1);
@@ -395,26 +397,27 @@ TEST(B31_claims_come_back_from_every_point, points)
     CHECK(t.turn > EXTENTS);
 }
 
-/* A node has less than was asked for at once: what it gave uses its claim, the rest another's. */
+/*
+ * A node has less than was asked for at once: of clean frames first, then of any. What it gave uses up
+ * its claim, the rest another's.
+ */
 TEST(claims_of_a_node_that_runs_out)
 {
     struct scene *s = scene(HVMEM_OWES_TLB);
-    struct hvmem_request request = expect_block(0, NULL);
-    unsigned i;
 
-    request.node = 0;
-    request.flags = HVMEM_REQ_EXACT_NODE;
-    for (i = 0; i < NODE - 10; i++)
-        CHECK_EQ(hvmem_alloc(s->world->heap, &request, &s->mfn[i]), HVMEM_OK);
-    CHECK_EQ(hvmem_domain_claim(s->tenant, 0, 8), HVMEM_OK);
+    take(s, s->donor, 0, 20, 0);
+    take(s, NULL, 20, NODE - 30, 0);
+    give(s, 0, 20, 0, HVMEM_OWES_TLB);
+    CHECK_EQ(hvmem_domain_claim(s->tenant, 0, 30), HVMEM_OK);
     CHECK_EQ(hvmem_domain_claim(s->tenant, 1, 20), HVMEM_OK);
     CHECK_EQ(hvmem_domain_claim(s->tenant, HVMEM_NODE_ANY, 7), HVMEM_OK);
     extents(s, 40, 0);
-    s->request.node = 0;
     CHECK_EQ(populate(s), HVMEM_OK);
+    CHECK_EQ(expect_stats(s->world, 0).free, 0);
     CHECK_EQ(expect_stats(s->world, 0).claimed, 0);
-    CHECK_EQ(expect_stats(s->world, 1).claimed, 0);
-    CHECK_EQ(expect_domain(s->tenant).claimed, 0);
-    CHECK_EQ(hvmem_domain_claim(s->tenant, 1, NODE - 30), HVMEM_OK);
+    CHECK_EQ(expect_stats(s->world, 1).claimed, 10);
+    CHECK_EQ(expect_domain(s->tenant).claimed, 17);
+    CHECK_EQ(hvmem_domain_claim(s->stranger, 1, NODE - 10 - 17 + 1), HVMEM_E_NOMEM);
+    CHECK_EQ(hvmem_domain_claim(s->stranger, 1, NODE - 10 - 17), HVMEM_OK);
     scene_end(s);
 }
