@@ -94,8 +94,11 @@ static hvmem_status broadcast(struct shot *shot)
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     word = __atomic_load_n(&space->tag.word, __ATOMIC_SEQ_CST);
     for (turn = 0; turn < 2; turn++) {
-        if (hvmem__load(&space->state) == HVMEM__SPACE_DEAD)
-            return HVMEM_E_SPACE;
+        if (hvmem__load(&space->state) == HVMEM__SPACE_DEAD) {
+            if (!(shot->flags & HVMEM__SHOOT_GLOBAL))
+                return HVMEM_E_SPACE;
+            widen(shot); /* its end flushed its number, which global entries do not carry */
+        }
         id = hvmem__ident_number(space->ident, word);
         if (!id && shot->flush.what != HVMEM_FLUSH_ALL)
             return HVMEM_OK; /* no CPU ever ran it */

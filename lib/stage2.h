@@ -129,9 +129,9 @@ hvmem_status hvmem__s2_check_range(const struct hvmem_stage2 *s2, hvmem_gfn gfn,
 /* As hvmem__refuse(); codes that are no mistake of the caller are not counted. */
 hvmem_status hvmem__s2_refuse(struct hvmem_stage2 *s2, hvmem_status status, hvmem_u64 info);
 
-/* stage2_map.c: map [gfn, gfn + frames) as `leaf` says, from its first frame on. No lock held. */
-hvmem_status hvmem__s2_map(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 frames,
-                           const struct hvmem_stage2_leaf *leaf, hvmem_u64 *done);
+/* stage2_map.c: map a block, all or nothing. E_QUARANTINE: it may still be reached. No lock held. */
+hvmem_status hvmem__s2_map_block(struct hvmem_stage2 *s2, hvmem_gfn gfn,
+                                 const struct hvmem_stage2_leaf *leaf);
 
 /* stage2_change.c: do `work`, splitting where its range begins or ends in a leaf. No lock held. */
 hvmem_status hvmem__s2_do(struct hvmem_stage2 *s2, struct hvmem__s2_work *work);

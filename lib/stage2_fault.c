@@ -79,7 +79,7 @@ static HVMEM_NOINLINE hvmem_status populate(struct hvmem_stage2 *s2, hvmem_gfn g
 {
     struct hvmem_stage2_leaf leaf;
     hvmem_status status;
-    hvmem_u64 span, done;
+    hvmem_u64 span;
 
     memset(&leaf, 0, sizeof leaf);
     leaf.rights = HVMEM_S2_RWX;
@@ -100,14 +100,11 @@ static HVMEM_NOINLINE hvmem_status populate(struct hvmem_stage2 *s2, hvmem_gfn g
     gfn &= ~(span - 1);
     if (!status)
         status = hvmem__s2_check_range(s2, gfn, span);
-    if (!status) {
-        status = hvmem__s2_map(s2, gfn, span, &leaf, &done);
-        if (status && done)
-            (void)hvmem_stage2_unmap(s2, gfn, done, HVMEM_NULL, HVMEM_NULL);
-    }
+    if (!status)
+        status = hvmem__s2_map_block(s2, gfn, &leaf);
     /* Where another CPU mapped something meanwhile the guest faults again, or finds it. */
     *outcome = status == HVMEM_E_BUSY || !status ? HVMEM_FAULT_ENTER : HVMEM_FAULT_UNMAPPED;
-    if (status && s2->populate.lost)
+    if (status && status != HVMEM_E_QUARANTINE && s2->populate.lost)
         s2->populate.lost(s2->ctx, gfn, &leaf);
     return status == HVMEM_E_BUSY ? HVMEM_OK : status;
 }

@@ -333,6 +333,18 @@ static hvmem_status finish(struct hvmem_stage2 *s2)
     return HVMEM_OK;
 }
 
+/* Whether a CPU pays for a first touch just now: scrubs a frame that must not be freed under its hands. */
+static int touching(struct hvmem_stage2 *s2)
+{
+    hvmem_u64 state = hvmem__s2_lock(s2);
+    hvmem_u32 i, running = 0;
+
+    for (i = 0; i < HVMEM__S2_TOUCHES; i++)
+        running |= s2->touch[i].running;
+    hvmem__s2_unlock(s2, state);
+    return running != 0;
+}
+
 /* One slice. phase 0: root entries, 1: flush, 2: tables, 3: the rest. */
 static hvmem_status tear(struct hvmem_stage2 *s2, struct hvmem__s2_open *open)
 {
@@ -349,6 +361,9 @@ static hvmem_status tear(struct hvmem_stage2 *s2, struct hvmem__s2_open *open)
         return HVMEM_AGAIN;
     }
     if (open->phase == 1) {
+        /* None begins any more: the state says DYING. */
+        if (touching(s2))
+            return HVMEM_AGAIN;
         /* A space that was destroyed has been flushed by that, and cannot be loaded again. */
         status = HVMEM_E_SPACE;
         if (hvmem__load(&s2->mapping.space->state) != HVMEM__SPACE_DEAD)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* stage2_map.c: mapping by the largest entries that fit, and looking up. */
+#include "gathered.h"
 #include "stage2.h"
 
 /* ---- mapping -------------------------------------------------------------------------------- */
@@ -117,8 +118,9 @@ static hvmem_status flush_rest(struct hvmem_stage2 *s2, struct piece *p)
     return status;
 }
 
-hvmem_status hvmem__s2_map(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 frames,
-                           const struct hvmem_stage2_leaf *leaf, hvmem_u64 *done)
+/* [gfn, gfn + frames) as `leaf` says, from its first frame on. No lock held. */
+static hvmem_status map_frames(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 frames,
+                               const struct hvmem_stage2_leaf *leaf, hvmem_u64 *done)
 {
     struct piece p = {gfn, gfn + frames, leaf->mfn, leaf, 0, 0, 0};
     hvmem_status status = HVMEM_OK;
@@ -142,6 +144,36 @@ hvmem_status hvmem__s2_map(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 fra
     }
     *done = p.gfn - gfn;
     return status;
+}
+
+/*
+ * A part of the block was mapped and could not be unmapped or flushed: whoever has it must not free it for
+ * another to use. (One that is no block of the heap's is the caller's to withhold.)
+ */
+static void withhold(struct hvmem_stage2 *s2, const struct hvmem_stage2_leaf *leaf)
+{
+    hvmem_mfn first = HVMEM__NO_MFN;
+    struct hvmem__leaver leaver;
+
+    memset(&leaver, 0, sizeof leaver);
+    leaver.anybody = 1;
+    hvmem__count(s2->heap, &s2->heap->gathers, 1);
+    if (!hvmem__gathered_take(s2->heap, leaf->mfn, leaf->order, &leaver, &first))
+        (void)hvmem__gathered_quarantine(s2->heap, leaf->mfn, HVMEM_OWES_TLB | HVMEM_OWES_FOREIGN);
+    hvmem__count(s2->heap, &s2->heap->gathers, (hvmem_u64)0 - 1);
+}
+
+hvmem_status hvmem__s2_map_block(struct hvmem_stage2 *s2, hvmem_gfn gfn,
+                                 const struct hvmem_stage2_leaf *leaf)
+{
+    hvmem_u64 done = 0;
+    hvmem_status status = map_frames(s2, gfn, (hvmem_u64)1 << leaf->order, leaf, &done);
+
+    /* Leaves that this call made are unmapped whole: that needs no table. */
+    if (!status || !done || !hvmem_stage2_unmap(s2, gfn, done, HVMEM_NULL, HVMEM_NULL))
+        return status;
+    withhold(s2, leaf);
+    return HVMEM_E_QUARANTINE;
 }
 
 static hvmem_status check_map(const struct hvmem_stage2 *s2, const struct hvmem_stage2_map *r)
@@ -181,7 +213,7 @@ hvmem_status hvmem_stage2_map(struct hvmem_stage2 *s2, const struct hvmem_stage2
         leaf.type = request->type;
         if ((s2->flags & HVMEM_S2_FIRST_TOUCH) && leaf.type == HVMEM_S2_WB)
             leaf.state = HVMEM_S2_UNCLEAN;
-        status = hvmem__s2_map(s2, request->gfn, request->frames, &leaf, &n);
+        status = map_frames(s2, request->gfn, request->frames, &leaf, &n);
     }
     if (done)
         *done = n;

@@ -5,12 +5,11 @@
 
 #include "stage2.h"
 
-/* All or nothing: what was mapped of a block that could not be mapped whole goes again. */
 static hvmem_status map_block(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_mfn mfn,
                               hvmem_order order, hvmem_u32 mark)
 {
     struct hvmem_stage2_leaf leaf;
-    hvmem_u64 frames, top = (hvmem_u64)1 << (s2->output_bits - 12), done = 0;
+    hvmem_u64 frames, top = (hvmem_u64)1 << (s2->output_bits - 12);
     hvmem_status status;
 
     if (order > HVMEM_ORDER_LIMIT)
@@ -22,12 +21,10 @@ static hvmem_status map_block(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_mfn 
     if (!status) {
         memset(&leaf, 0, sizeof leaf);
         leaf.mfn = mfn;
+        leaf.order = order;
         leaf.rights = HVMEM_S2_RWX;
         leaf.state = mark;
-        status = hvmem__s2_map(s2, gfn, frames, &leaf, &done);
-        /* Leaves that this call made are unmapped whole: that needs no table. */
-        if (status && done)
-            (void)hvmem_stage2_unmap(s2, gfn, done, HVMEM_NULL, HVMEM_NULL);
+        status = hvmem__s2_map_block(s2, gfn, &leaf);
     }
     return status ? hvmem__s2_refuse(s2, status, gfn) : HVMEM_OK;
 }
@@ -54,9 +51,15 @@ static HVMEM_CALLBACK hvmem_status ops_map_untouched(void *ctx, hvmem_gfn gfn, h
 static HVMEM_CALLBACK hvmem_status ops_lookup(void *ctx, hvmem_gfn gfn, hvmem_mfn *mfn,
                                               hvmem_order *order)
 {
+    const struct hvmem_stage2 *s2 = ctx;
     struct hvmem_stage2_leaf leaf;
     hvmem_status status;
 
+    /* Behind what the tables can map: a domain says dirty without knowing their size. */
+    if (gfn >> (s2->input_bits - 12)) {
+        *order = hvmem__highest(gfn);
+        return HVMEM_E_FREE;
+    }
     memset(&leaf, 0, sizeof leaf);
     status = hvmem_stage2_lookup(ctx, gfn, &leaf);
     if (!status)

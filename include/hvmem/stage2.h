@@ -72,7 +72,9 @@ struct hvmem_stage2_leaf {
  * Give a frame for an unmapped guest frame that was accessed: fill *leaf (order 0, 9 or 18; gfn and
  * mfn aligned down to it). HVMEM_OK: it is mapped. HVMEM_AGAIN: the guest shall fault again. Any
  * other: HVMEM_FAULT_UNMAPPED. Called without library locks; may run for one frame on two CPUs:
- * `lost` says that another CPU's answer was mapped, so the frame of this answer is not in use.
+ * `lost` says that another CPU's answer was mapped, so the frame of this answer is not in use. Not
+ * called where the fault returns HVMEM_E_QUARANTINE: the frame may still be reached (a part was mapped and
+ * could not be flushed again). It is in quarantine; frames not of the heap are the host's to withhold.
  */
 struct hvmem_stage2_populate {
     hvmem_status (*give)(void *ctx, hvmem_gfn gfn, hvmem_u32 access,
@@ -200,7 +202,8 @@ HVMEM_API hvmem_status hvmem_stage2_lookup(struct hvmem_stage2 *s2, hvmem_gfn gf
 /*
  * The guest faulted at a guest-physical byte address. access: one or more of R, W, X. At most one table
  * is pushed down, or touch_lines lines cleaned. *outcome: HVMEM_FAULT_*.
- * Errors: HVMEM_E_RANGE, HVMEM_E_ARG, HVMEM_E_PHASE, those of hvmem_stage2_map().
+ * Errors: HVMEM_E_RANGE, HVMEM_E_ARG, HVMEM_E_PHASE, HVMEM_E_QUARANTINE (see `lost`), those of
+ * hvmem_stage2_map().
  */
 HVMEM_API hvmem_status hvmem_stage2_fault(struct hvmem_stage2 *s2, hvmem_u64 gpa, hvmem_u32 access,
                                           hvmem_u32 *outcome);
@@ -209,7 +212,8 @@ HVMEM_API hvmem_status hvmem_stage2_fault(struct hvmem_stage2 *s2, hvmem_u64 gpa
 HVMEM_API hvmem_status hvmem_stage2_reserve(struct hvmem_stage2 *s2, hvmem_u64 tables);
 
 /*
- * Unmap and free everything, tables and root, in slices: HVMEM_AGAIN until done. One whole-space
+ * Unmap and free everything, tables and root, in slices: HVMEM_AGAIN until done, also while another CPU
+ * pays for a first touch that it began before. One whole-space
  * flush before the first table is freed. Other calls are refused from the first slice on; those under
  * way then end as they would, and the memory is the caller's when the last of them has returned. No
  * CPU may load the root again. Errors: HVMEM_E_STALE, HVMEM_E_BUSY (another CPU is in it, a device

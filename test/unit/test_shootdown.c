@@ -338,6 +338,35 @@ TEST(global_entries_go_everywhere)
     gather_rig_end(&rig);
 }
 
+/* The end of a space flushes its number only: what others hold of its global entries is still to go. */
+TEST(global_entries_outlive_their_space)
+{
+    static const enum gather_kind kinds[] = {GATHER_VMID, GATHER_TAGS};
+    struct hvmem_mapping_config config = {.size = sizeof config, .flags = HVMEM_MAPPING_GLOBALS};
+    unsigned i, at, all;
+
+    for (i = 0; i < 2; i++) {
+        struct hvmem_gather gather = {.self = 0};
+        struct hvmem_mapping mapping;
+
+        gather_rig_standard(&rig, kinds[i], 0);
+        config.heap = rig.heap;
+        config.space = rig.space[1];
+        REQUIRE_EQ(hvmem_mapping_init(&mapping, &config), HVMEM_OK);
+        REQUIRE_EQ(hvmem_gather_begin(&gather, &mapping, 0, 0, 0x1000), HVMEM_OK);
+        REQUIRE_EQ(hvmem_gather_entry(&gather, 0, 12, 3, HVMEM_ENTRY_GLOBAL), HVMEM_OK);
+        gather_rig_idle(&rig, 2);
+        REQUIRE_EQ(hvmem_space_destroy(rig.space[1], 0), HVMEM_OK);
+        rig.logged = 0;
+        CHECK_EQ(hvmem_gather_finish(&gather), HVMEM_OK);
+        for (at = all = 0; at < rig.logged; at++)
+            all += entry(at)->event == EVENT_FLUSH && entry(at)->a == HVMEM_FLUSH_ALL;
+        CHECK(all > 0);
+        CHECK_EQ(hvmem_mapping_fini(&mapping), HVMEM_OK);
+        gather_rig_end(&rig);
+    }
+}
+
 /* ---- refusals ------------------------------------------------------------------------------------- */
 
 TEST(refuses_bad_shootdowns)

@@ -152,3 +152,123 @@ TEST(first_touch_extents_are_paid_by_the_fault)
     }
     teardown();
 }
+
+/* ---- what a first touch pays for while the guest goes away ---------------------------------------- */
+
+static struct hvmem_cursor ending;
+static hvmem_status ended;
+static uint64_t free_meanwhile;
+static unsigned cleans;
+
+/* Another CPU, while this one is in the middle of a page. */
+static void end_meanwhile(struct stage2_rig *r, hvmem_mfn mfn)
+{
+    int i;
+    (void)mfn;
+
+    if (cleans++ != 0)
+        return;
+    leave();
+    for (i = 0; i < 64 && (i == 0 || ended == HVMEM_AGAIN); i++)
+        ended = hvmem_domain_teardown(r->domain, 0, &ending);
+    free_meanwhile = hvmem_free_frames(r->heap);
+}
+
+TEST(teardown_waits_for_a_first_touch)
+{
+    struct hvmem_domain_stats stats;
+    struct hvmem_extent extent;
+    hvmem_u64 done, free_before;
+    hvmem_u32 outcome;
+
+    begin(HVMEM_S2_ARM64, 0);
+    use_all_memory();
+    memset(&extent, 0, sizeof extent);
+    extent.order = 9;
+    extent.flags = HVMEM_EXTENT_FIRST_TOUCH;
+    CHECK_EQ(populate(&extent, 1, &done), HVMEM_OK);
+    CHECK_EQ(hvmem_domain_start(rig.domain), HVMEM_OK);
+    memset(&ending, 0, sizeof ending);
+    free_before = hvmem_free_frames(rig.heap);
+    cleans = 0;
+    rig.on_clean = end_meanwhile;
+    (void)hvmem_stage2_fault(rig.s2, 0x7000, HVMEM_S2_W, &outcome);
+    rig.on_clean = NULL;
+    CHECK_EQ(ended, HVMEM_AGAIN);
+    CHECK_EQ(free_meanwhile, free_before); /* nobody can have got what was being scrubbed */
+    while (ended == HVMEM_AGAIN)
+        ended = hvmem_domain_teardown(rig.domain, 0, &ending);
+    CHECK_EQ(ended, HVMEM_OK);
+    CHECK_EQ(hvmem_domain_stats(rig.domain, &stats), HVMEM_OK);
+    CHECK_EQ(stats.pages, 0);
+    CHECK_EQ(hvmem_domain_destroy(rig.domain), HVMEM_OK);
+    CHECK_EQ(hvmem_free_frames(rig.heap), RIG_FRAMES);
+    rig.s2 = NULL;
+    stage2_rig_close(&rig);
+}
+
+/* ---- a map that fails, and whose undoing fails too ------------------------------------------------- */
+
+/* Whether a block of that order is in quarantine; all that is there is released. */
+static int quarantined(hvmem_u32 order)
+{
+    hvmem_mfn mfn = RIG_BASE;
+    int found = 0;
+
+    while (mfn < RIG_BASE + RIG_FRAMES) {
+        struct hvmem_block block;
+
+        REQUIRE_EQ(hvmem_lookup(rig.heap, mfn, &block), HVMEM_OK);
+        mfn = block.mfn + (1ull << block.order);
+        if (block.state != HVMEM_BLOCK_QUARANTINE)
+            continue;
+        found |= block.order == order;
+        CHECK_EQ(hvmem_quarantine_release(rig.heap, block.mfn), HVMEM_OK);
+    }
+    return found;
+}
+
+TEST(half_a_block_that_cannot_be_flushed_is_withheld)
+{
+    struct hvmem_extent extent;
+    hvmem_u64 done;
+
+    stage2_rig_prepare(&rig, HVMEM_S2_ARM64);
+    rig.config.largest = 0;
+    REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
+    hvmem_stage2_ops(&ops);
+    REQUIRE_EQ(hvmem_domain_attach(rig.domain, &ops, rig.s2, rig.space), HVMEM_OK);
+    memset(&extent, 0, sizeof extent);
+    extent.order = 10;
+    /* The table for the second half is not to be had, and the flush of the first half fails. */
+    rig.fail_tables = 3;
+    rig.fail_flushes = 2;
+    CHECK_EQ(populate(&extent, 1, &done), HVMEM_E_QUARANTINE);
+    CHECK_EQ(done, 0);
+    CHECK_EQ(extent.flags & HVMEM_EXTENT_DONE, 0);
+    rig.fail_flushes = 0;
+    CHECK(quarantined(10)); /* with the tables */
+    /* A single failure leaves nothing behind. */
+    rig.fail_tables = 1;
+    CHECK_EQ(populate(&extent, 1, &done), HVMEM_E_NOMEM);
+    CHECK(!quarantined(10));
+    CHECK_EQ(populate(&extent, 1, &done), HVMEM_OK);
+    teardown();
+}
+
+/* A domain that was adopted is dirty from end to end, whatever its tables can map. */
+TEST(start_of_a_domain_that_is_dirty_everywhere)
+{
+    struct hvmem_extent extent;
+    hvmem_u64 done;
+
+    begin(HVMEM_S2_ARM64, 0);
+    memset(&extent, 0, sizeof extent);
+    extent.order = 3;
+    CHECK_EQ(populate(&extent, 1, &done), HVMEM_OK);
+    CHECK_EQ(hvmem_domain_dirtied(rig.domain, 0, 1ull << (HVMEM_MADDR_BITS - 12)), HVMEM_OK);
+    rig.lines = 0;
+    CHECK_EQ(hvmem_domain_start(rig.domain), HVMEM_OK);
+    CHECK_EQ(rig.lines, 8 * 64);
+    teardown();
+}
