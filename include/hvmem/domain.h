@@ -33,7 +33,8 @@ struct hvmem_domain_ops {
 
     /*
      * Map 2^order frames from mfn at gfn. Every debt that must be paid before a running vCPU may see
-     * them is paid. All or nothing: after an error nothing of them is mapped and the frames are freed.
+     * them is paid. All or nothing: after an error nothing of them is mapped, nor cached, and the frames
+     * are freed, unless the callee has put them into quarantine.
      */
     hvmem_status (*map)(void *ctx, hvmem_gfn gfn, hvmem_mfn mfn, hvmem_order order);
 

@@ -29,8 +29,9 @@ struct hvmem_extent {
 };
 
 /*
- * Leave the clean of the data caches to hvmem_domain_start(), which does it by guest frame. Only in
- * state BUILDING. (The instruction-cache work of a domain that is being built always waits for start.)
+ * Leave the clean of the data caches to hvmem_domain_start(), which does it by guest frame: a frame that is
+ * mapped elsewhere before start must be told with its new gfn to hvmem_domain_dirtied(). Only in state
+ * BUILDING. (The instruction-cache work of a domain that is being built always waits for start.)
  */
 #define HVMEM_POPULATE_DEFER_DCACHE 1u
 /* The extents together draw on no claim. */
