@@ -4,6 +4,7 @@
 
 #include "ageing.h"
 #include "clock.h"
+#include "testpoint.h"
 
 /* Frames of one credit when it is given: what ages in a queue of single frames, or four large blocks. */
 #define CREDIT 2048u
@@ -65,9 +66,15 @@ void hvmem__credit_open(struct hvmem_heap *heap, struct hvmem_domain *domain, hv
     if (cpu->credit < CREDIT && s.pc->token && s.pc->mag[0].capacity && !domain->node_mask &&
         hvmem__load(&domain->state) == HVMEM_DOMAIN_RUNNING &&
         !hvmem__domain_charge(domain, CREDIT)) {
+        (void)HVMEM_TEST_POINT("credit_open");
         hvmem__store(&cpu->credit, cpu->credit + CREDIT);
         hvmem__store(&cpu->domain, domain);
         hvmem__pcpu_name_owner(s.pc);
+        /* Who kills it says so and then looks here: one of the two sees the other. */
+        if (heap->host.smp)
+            __atomic_thread_fence(__ATOMIC_SEQ_CST);
+        if (hvmem__load(&domain->state) != HVMEM_DOMAIN_RUNNING)
+            hvmem__credit_close(s.pc);
     }
     if (cpu->domain && s.pc->token)
         make_ready(heap, s.pc, order);
@@ -97,6 +104,8 @@ int hvmem__credit_recall(struct hvmem_heap *heap, const struct hvmem_domain *dom
     hvmem_cpu cpu;
     int found = 0;
 
+    if (heap->host.smp)
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
     for (cpu = 0; cpu < heap->max_cpus; cpu++) {
         if (hvmem__load(&heap->pcpu[cpu].fast.domain) != domain ||
             hvmem__section_enter_other(heap, &s, cpu))

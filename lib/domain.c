@@ -333,7 +333,7 @@ hvmem_status hvmem_domain_kill(struct hvmem_domain *domain)
     if (heap->claims_active)
         hvmem__claim_cancel(heap, domain);
     hvmem__unlock_admin(heap, state);
-    /* Who enters its section from now on sees DYING: no cache is given credit again. */
+    /* A cache that is being given credit at this moment sees DYING and gives it back (credit.c). */
     (void)hvmem__credit_recall(heap, domain);
     return HVMEM_OK;
 }

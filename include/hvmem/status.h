@@ -3,8 +3,8 @@
  * hvmem/status.h: the result codes of every public function.
  *
  * 0 is success, small positive values are progress reports, negative values are refusals. A refused
- * call has changed nothing, was counted (struct hvmem_stats.refused) and, if it was a mistake of
- * the caller rather than a lack of memory, was reported through the host's `report` operation.
+ * call has changed nothing and, if it was a mistake of the caller rather than a lack of memory, was
+ * counted (struct hvmem_stats.refused) and reported through the host's `report` operation.
  * The numbers are hvmem's own and stable; they are not errno values.
  */
 #ifndef HVMEM_STATUS_H
@@ -19,7 +19,7 @@ typedef hvmem_i32 hvmem_status;
 /* Not finished: call again with the same cursor. Not an error. */
 #define HVMEM_AGAIN 1
 
-/* Memory and policy (the caller did nothing wrong; counted, not reported). */
+/* Memory and policy (the caller did nothing wrong; neither counted nor reported). */
 #define HVMEM_E_NOMEM       (-1) /* no free block satisfies the request */
 #define HVMEM_E_LIMIT       (-2) /* the domain's page limit would be exceeded */
 #define HVMEM_E_CLAIM       (-3) /* memory is free, but claimed by other domains */
@@ -27,7 +27,7 @@ typedef hvmem_i32 hvmem_status;
 #define HVMEM_E_BUSY        (-5) /* part of the range is in use, or another such call is running */
 #define HVMEM_E_NOID        (-6) /* no identifier is free: the rest is pinned or loaded */
 
-/* Arguments (reported). */
+/* Arguments (counted and reported). */
 #define HVMEM_E_ARG         (-16) /* null or contradictory argument, unknown flag */
 #define HVMEM_E_VERSION     (-17) /* size member of a structure is not one this library knows */
 #define HVMEM_E_ORDER       (-18) /* order above the heap's maximum */
@@ -45,7 +45,7 @@ typedef hvmem_i32 hvmem_status;
 #define HVMEM_E_SPACE       (-30) /* unknown or dead translation space */
 #define HVMEM_E_LEVEL       (-31) /* operation above the current exception level */
 
-/* Frames (reported; `mfn` of the report names the frame). */
+/* Frames (counted and reported; `mfn` of the report names the frame). */
 #define HVMEM_E_FOREIGN     (-48) /* frame outside every bank */
 #define HVMEM_E_FREE        (-49) /* frame is free already (double free) */
 #define HVMEM_E_INTERIOR    (-50) /* frame is inside a block, not its start */

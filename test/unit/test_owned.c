@@ -10,6 +10,8 @@
 
 #include <hvmem/fast.h>
 
+#include <string.h>
+
 #define FRAMES (1u << 14)
 
 /* Which forms take() and put() use for single frames. */
@@ -385,4 +387,32 @@ TEST(credit_is_bounded)
 {
     IN_BOTH_FORMS
     credit();
+}
+
+/* The domain is killed by another CPU while this one gets its credit: it is given back. */
+static int kill_it(const char *name, void *context)
+{
+    struct two *two = context;
+
+    if (strcmp(name, "credit_open") != 0)
+        return 0;
+    test_set_point_hook(NULL, NULL);
+    act(1);
+    CHECK_EQ(hvmem_domain_kill(two->domain[0]), HVMEM_OK);
+    act(0);
+    return 0;
+}
+
+TEST(killed_while_given_credit, points)
+{
+    struct two two = two_new(HVMEM_OWES_TLB, ~0ull);
+    hvmem_mfn mfn = 0;
+
+    test_set_point_hook(kill_it, &two);
+    CHECK_EQ(hvmem_alloc_owned(two.heap, two.domain[0], 0, &mfn), HVMEM_OK);
+    test_set_point_hook(NULL, NULL);
+    CHECK_EQ(expect_domain(two.domain[0]).state, HVMEM_DOMAIN_DYING);
+    CHECK_EQ(hvmem_free(two.heap, mfn, 0), HVMEM_OK);
+    CHECK_EQ(world_domain_gone(two.world, two.domain[0]), HVMEM_OK);
+    WORLD_END(two.world);
 }

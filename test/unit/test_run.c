@@ -196,3 +196,38 @@ TEST(address_limit_of_32_bits)
     CHECK_REFUSED(world, hvmem_alloc(world->heap, &request, &mfn), HVMEM_E_NOMEM);
     WORLD_END(world);
 }
+
+/* A run that must not wait for a flush is made of frames that need none, where there are such. */
+TEST(run_without_flush)
+{
+    struct hvmem_config config = world_config();
+    struct hvmem_request request = expect_run(4, 0, 0, 0);
+    struct hvmem_domain *domain;
+    struct world *world;
+    hvmem_mfn mfn = 0;
+
+    config.max_order = 2;
+    config.flags = HVMEM_CONFIG_NO_CPU_CACHE;
+    world = WORLD_NEW(&config, 0);
+    REQUIRE_EQ(world_bank(world, 0, 64, 0, 0), HVMEM_OK);
+    domain = world_domain(world, 1, ~0ull, 0, NULL);
+    REQUIRE_EQ(hvmem_reserve(world->heap, 32, 32), HVMEM_OK);
+    request.domain = domain;
+    while (hvmem_alloc(world->heap, &request, &mfn) == HVMEM_OK)
+        continue;
+    /* None of them holds an aligned block of four. */
+    REQUIRE_EQ(hvmem_free_run(world->heap, 2, 4), HVMEM_OK);
+    request.domain = NULL;
+    request.flags = HVMEM_REQ_NOFLUSH;
+    CHECK_REFUSED(world, hvmem_alloc(world->heap, &request, &mfn), HVMEM_E_WOULD_FLUSH);
+    REQUIRE_EQ(hvmem_free_run(world->heap, 34, 4), HVMEM_OK);
+    CHECK_EQ(hvmem_alloc(world->heap, &request, &mfn), HVMEM_OK);
+    CHECK_EQ(mfn, 34);
+    CHECK_EQ(world->counts.flushes, 0);
+    CHECK_REFUSED(world, hvmem_alloc(world->heap, &request, &mfn), HVMEM_E_WOULD_FLUSH);
+    request.flags = 0;
+    CHECK_EQ(hvmem_alloc(world->heap, &request, &mfn), HVMEM_OK);
+    CHECK_EQ(mfn, 2);
+    CHECK_EQ(world->counts.flushes, 1);
+    WORLD_END(world);
+}
