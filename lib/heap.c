@@ -223,7 +223,8 @@ hvmem_status hvmem_smp_enable(struct hvmem_heap *heap)
     (void)hvmem__pcpu_drain_all(heap); /* one CPU runs */
     hvmem__pcpu_smp(heap);
     hvmem__clock_smp(heap, cpu);
-    heap->online[0] = 0;
+    /* The boot CPU was taken for CPU 0. Others that have joined already stay. */
+    heap->online[0] &= ~(hvmem_u64)1;
     heap->online[cpu / 64] |= (hvmem_u64)1 << (cpu % 64);
     heap->host.smp = 1;
     return HVMEM_OK;

@@ -444,3 +444,24 @@ TEST(size_of_the_largest_bank)
     CHECK_EQ(whole, first + ((1ull << 39) - 1) * one);
     WORLD_END(world);
 }
+
+/* CPUs that join before several may call are in the set afterwards: a flush must reach them. */
+TEST(cpus_that_join_early)
+{
+    struct hvmem_config config = world_config();
+    struct world *world;
+
+    config.max_cpus = 4;
+    config.lock_regime = HVMEM_LOCK_PLAIN;
+    world = WORLD_NEW(&config, WORLD_BROADCAST);
+    CHECK_EQ(hvmem_cpu_online(world->heap, 1), HVMEM_OK);
+    world_set_cpu(2);
+    CHECK_EQ(hvmem_smp_enable(world->heap), HVMEM_OK);
+    CHECK_EQ(hvmem_cpu_online(world->heap, 1), HVMEM_E_CPU);
+    CHECK_EQ(hvmem_cpu_online(world->heap, 2), HVMEM_E_CPU);
+    CHECK_EQ(hvmem_cpu_online(world->heap, 0), HVMEM_OK);
+    CHECK_EQ(hvmem_cpu_offline(world->heap, 1), HVMEM_OK);
+    CHECK_EQ(hvmem_cpu_offline(world->heap, 3), HVMEM_E_CPU);
+    world_set_cpu(0);
+    WORLD_END(world);
+}
