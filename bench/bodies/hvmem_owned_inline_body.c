@@ -11,7 +11,7 @@
 
 static __thread struct hvmem_cpu_cache *volatile handle;
 
-static inline int op_alloc(struct bench_pool *pool, hvmem_u32 order, hvmem_u64 *frame)
+HVMEM_INLINE int op_alloc(struct bench_pool *pool, hvmem_u32 order, hvmem_u64 *frame)
 {
     struct owned *owned = pool->state;
 
@@ -19,7 +19,7 @@ static inline int op_alloc(struct bench_pool *pool, hvmem_u32 order, hvmem_u64 *
                  : hvmem_alloc_page_owned(owned->heap, handle, owned->domain, frame);
 }
 
-static inline int op_free(struct bench_pool *pool, hvmem_u64 frame, hvmem_u32 order)
+HVMEM_INLINE int op_free(struct bench_pool *pool, hvmem_u64 frame, hvmem_u32 order)
 {
     struct owned *owned = pool->state;
 
