@@ -4,23 +4,29 @@
  * scrub if they owe it, clean and invalidate, then let the guest in. 1 GiB goes by parts of 2 MiB; 2 MiB by
  * stretches of touch_lines lines, between which the guest faults again.
  */
-#include "free.h"
 #include "stage2.h"
+#include "touched.h"
 
 /*
- * Scrub before clean before fetch. The record of the block keeps its debts: it may be larger than what
- * is paid here, and the mark in the entry is what says that this part is paid.
+ * Scrub before clean before fetch. What is paid leaves the record of its block before the guest can reach
+ * it: mapped untouched once more, elsewhere or again, it keeps what the guest wrote.
  */
 static hvmem_status pay(struct hvmem_stage2 *s2, hvmem_mfn mfn, hvmem_u64 frames, hvmem_u32 rights)
 {
-    struct hvmem_block block;
-    hvmem_u32 owed = 0;
+    hvmem_status status = HVMEM_OK;
 
-    /* A frame of no bank owes nothing here. */
-    if (!hvmem__block_at(s2->heap, mfn, &block))
-        owed = block.owed;
-    owed &= HVMEM_OWES_SCRUB | (rights & HVMEM_S2_X ? HVMEM_OWES_ICACHE : 0);
-    return hvmem__s2_clean(s2, mfn, frames, owed);
+    while (frames && !status) {
+        hvmem_u64 part = frames;
+        hvmem_u32 owed = hvmem__touch_debts(s2->heap, mfn, &part);
+
+        owed &= HVMEM_OWES_SCRUB | (rights & HVMEM_S2_X ? HVMEM_OWES_ICACHE : 0);
+        status = hvmem__s2_clean(s2, mfn, part, owed);
+        if (!status)
+            status = hvmem__touch_paid(s2->heap, mfn, part);
+        mfn += part;
+        frames -= part;
+    }
+    return status;
 }
 
 /* Frames of one stretch. */

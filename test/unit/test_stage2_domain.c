@@ -153,6 +153,76 @@ TEST(first_touch_extents_are_paid_by_the_fault)
     teardown();
 }
 
+/* ---- what is paid leaves the record -------------------------------------------------------------- */
+
+/* Order 9 mapped untouched at frame 0 of the guest, in stretches of 16 frames. */
+static hvmem_mfn untouched_block(uint32_t flags)
+{
+    struct hvmem_extent extent;
+    hvmem_u64 done;
+
+    begin(HVMEM_S2_ARM64, flags);
+    use_all_memory();
+    memset(&extent, 0, sizeof extent);
+    extent.order = 9;
+    extent.flags = HVMEM_EXTENT_FIRST_TOUCH;
+    REQUIRE_EQ(populate(&extent, 1, &done), HVMEM_OK);
+    REQUIRE_EQ(hvmem_domain_start(rig.domain), HVMEM_OK);
+    return extent.mfn;
+}
+
+TEST(touched_block_may_be_mapped_foreign)
+{
+    hvmem_mfn mfn = untouched_block(0);
+    struct hvmem_block block;
+
+    CHECK_EQ(hvmem_domain_foreign(rig.domain, mfn, 9), HVMEM_E_OWED);
+    CHECK(rig_access(&rig, 1, 0x7000, WALK_W) >= 16);
+    CHECK_EQ(hvmem_lookup(rig.heap, mfn, &block), HVMEM_OK);
+    CHECK_EQ(block.owed & (HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE), 0);
+    CHECK_EQ(hvmem_domain_foreign(rig.domain, mfn, 9), HVMEM_OK);
+    teardown();
+}
+
+/* Map frames of the block where the guest had them, to be paid for by first touch. */
+static void map_again(hvmem_gfn gfn, hvmem_mfn mfn, hvmem_u64 frames)
+{
+    struct hvmem_stage2_map map;
+    hvmem_u64 done;
+
+    memset(&map, 0, sizeof map);
+    map.size = sizeof map;
+    map.gfn = gfn;
+    map.mfn = mfn;
+    map.frames = frames;
+    map.rights = HVMEM_S2_RWX;
+    REQUIRE_EQ(hvmem_stage2_map(rig.s2, &map, &done), HVMEM_OK);
+}
+
+TEST(mapped_again_a_touched_frame_keeps_its_data)
+{
+    hvmem_mfn mfn = untouched_block(HVMEM_S2_FIRST_TOUCH);
+    unsigned char *page = rig.pool + ((mfn - RIG_BASE) << 12);
+    hvmem_u64 done;
+
+    /* The first page alone is touched. */
+    REQUIRE_EQ(hvmem_stage2_unmap(rig.s2, 0, 512, NULL, &done), HVMEM_OK);
+    map_again(0, mfn, 1);
+    CHECK(rig_access(&rig, 1, 0, WALK_W) > 0);
+    CHECK_EQ(page[0], 0);
+    page[0] = 0x77;
+    CHECK_EQ(hvmem_domain_foreign(rig.domain, mfn, 9), HVMEM_E_OWED); /* the others are not */
+    /* All of it again: the touched page stays, the others are scrubbed. */
+    REQUIRE_EQ(hvmem_stage2_unmap(rig.s2, 0, 1, NULL, &done), HVMEM_OK);
+    map_again(0, mfn, 512);
+    CHECK(rig_access(&rig, 1, 0x7000, WALK_W) > 0);
+    CHECK_EQ(page[0], 0x77);
+    CHECK_EQ(page[4096], 0);
+    CHECK_EQ(page[511 * 4096 + 4095], 0);
+    CHECK_EQ(hvmem_domain_foreign(rig.domain, mfn, 9), HVMEM_OK);
+    teardown();
+}
+
 /* ---- what a first touch pays for while the guest goes away ---------------------------------------- */
 
 static struct hvmem_cursor ending;

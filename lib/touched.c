@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * touched.c: paying an allocated block's contents part by part. Which parts are paid stands in the dirt of
+ * its buddy nodes, as in free blocks: it changes under the arena's lock together with the record.
+ */
+#include "touched.h"
+
+#include "cache.h"
+#include "dirt.h"
+#include "free.h"
+#include "pcpu.h"
+#include "sets.h"
+
+/* The block outside the free sets that holds a frame. */
+struct holder {
+    struct hvmem__bank *bank;
+    hvmem_mfn head;
+    hvmem__record record;
+};
+
+/* Arena lock held. 0: none. */
+static int find(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
+                hvmem_mfn mfn, struct holder *h)
+{
+    if (!b->live || !hvmem__bank_holds(b, mfn) ||
+        !hvmem__arena_block(heap, arena, b, mfn, &h->head, &h->bank))
+        return 0;
+    h->record = hvmem__load(hvmem__record_at(h->bank, h->head));
+    switch (hvmem__state_error(hvmem__rec_state(h->record))) {
+    case HVMEM_OK:
+    case HVMEM_E_RESERVED:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+hvmem_u32 hvmem__touch_debts(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 *frames)
+{
+    struct hvmem__bank *b = hvmem__bank_of(heap, mfn);
+    struct hvmem__arena *arena;
+    hvmem_u32 owed = 0;
+    hvmem_u64 state, rest;
+    struct holder h;
+
+    if (!b)
+        return 0;
+    arena = hvmem__arena_of(heap, b);
+    state = hvmem__lock_arena(heap, arena);
+    if (find(heap, arena, b, mfn, &h)) {
+        hvmem__record r = hvmem__dirt_part(heap, h.bank, &h.head, h.record, mfn);
+
+        rest = h.head + ((hvmem_u64)1 << hvmem__rec_order(r)) - mfn;
+        *frames = rest < *frames ? rest : *frames;
+        owed = hvmem__rec_owed(r) | hvmem__owed_as_whole(heap, r);
+    }
+    hvmem__unlock_arena(heap, arena, state);
+    return owed;
+}
+
+/* ---- what is paid ----------------------------------------------------------------------------- */
+
+struct paid {
+    struct hvmem_heap *heap;
+    struct hvmem__arena *arena;
+    hvmem_mfn lo, hi;
+};
+
+/*
+ * [lo, hi) of the block or half at mfn becomes clean: its dirt after that, given the one before. Recursion
+ * depth <= max_order, about 2 * max_order calls. Arena lock held.
+ */
+static hvmem_u32 clean(const struct paid *p, struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order,
+                       hvmem_u32 dirt)
+{
+    hvmem_mfn end = mfn + ((hvmem_u64)1 << order), middle;
+    hvmem__record left, right;
+    hvmem__record *node;
+    hvmem_u32 first, second;
+
+    if (dirt == HVMEM__DIRT_CLEAN || end <= p->lo || mfn >= p->hi)
+        return dirt;
+    if (mfn >= p->lo && end <= p->hi)
+        return HVMEM__DIRT_CLEAN;
+    middle = mfn + ((hvmem_u64)1 << (order - 1));
+    b = hvmem__arena_bank(p->heap, p->arena, b, middle);
+    node = hvmem__record_at(b, middle);
+    hvmem__split_marks(hvmem__mark_of(dirt), node, &left, &right);
+    first = clean(p, b, mfn, order - 1, hvmem__mark_dirt(left));
+    second = clean(p, b, middle, order - 1, hvmem__mark_dirt(right));
+    if (first == second && first != HVMEM__DIRT_MIXED)
+        return first;
+    hvmem__store(node, hvmem__node_make(hvmem__mark_of(first), hvmem__mark_of(second)));
+    return HVMEM__DIRT_MIXED;
+}
+
+/* The record when [lo, hi) is paid. Arena lock held. */
+static hvmem__record with_paid(const struct paid *p, const struct holder *h)
+{
+    hvmem_u32 order = hvmem__rec_order(h->record), dirt = hvmem__rec_dirt(h->record), left;
+    hvmem__record to = h->record;
+
+    left = clean(p, h->bank, h->head, order, dirt);
+    if (dirt != HVMEM__DIRT_CLEAN)
+        to = hvmem__rec_with_dirt(to, left);
+    if (p->lo <= h->head && p->hi >= h->head + ((hvmem_u64)1 << order))
+        to = hvmem__rec_with_owed(to, hvmem__rec_owed(to) & ~HVMEM_OWES_DCACHE);
+    return to;
+}
+
+/*
+ * One try. HVMEM_AGAIN: the record changed meanwhile. What was written to the nodes stays and is true.
+ * E_RESERVED: *h is biased to a CPU, whose it must not be.
+ */
+static hvmem_status record_paid(const struct paid *p, struct hvmem__bank *b, struct holder *h,
+                                hvmem__record *to)
+{
+    hvmem_status status = HVMEM_OK;
+    hvmem_u64 state = hvmem__lock_arena(p->heap, p->arena);
+    hvmem_u32 token;
+
+    *to = 0;
+    if (find(p->heap, p->arena, b, p->lo, h) &&
+        (hvmem__rec_owed(h->record) & (HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE))) {
+        token = hvmem__rec_bias(h->record);
+        if (token && token < HVMEM__TOKENS) {
+            status = HVMEM_E_RESERVED;
+        } else {
+            *to = with_paid(p, h);
+            if (!hvmem__frame_claim(&p->heap->host, hvmem__record_at(h->bank, h->head), h->record,
+                                    *to))
+                status = HVMEM_AGAIN;
+            else
+                hvmem__store(&h->bank->table->clean, 0);
+        }
+    }
+    hvmem__unlock_arena(p->heap, p->arena, state);
+    return status;
+}
+
+hvmem_status hvmem__touch_paid(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 frames)
+{
+    struct hvmem__bank *b = hvmem__bank_of(heap, mfn);
+    struct paid p = {heap, HVMEM_NULL, mfn, mfn + frames};
+    hvmem_status status;
+    struct holder h;
+    hvmem__record to;
+    hvmem_u32 tries;
+
+    if (!b)
+        return HVMEM_OK;
+    p.arena = hvmem__arena_of(heap, b);
+    for (tries = 0; tries < HVMEM__SEIZE_TRIES; tries++) {
+        status = record_paid(&p, b, &h, &to);
+        if (!status && to)
+            hvmem__domain_changed(hvmem__domain_of(heap, hvmem__rec_owner(to)), h.record, to);
+        if (!status)
+            return HVMEM_OK;
+        if (status == HVMEM_E_RESERVED)
+            status =
+                hvmem__seize(heap, h.bank, h.head, h.record, hvmem__rec_with_bias(h.record, 0));
+        if (status == HVMEM_E_HOST)
+            return status;
+    }
+    return HVMEM_E_BUSY;
+}
