@@ -79,6 +79,7 @@ static HVMEM_NOINLINE hvmem_status populate(struct hvmem_stage2 *s2, hvmem_gfn g
 {
     struct hvmem_stage2_leaf leaf;
     hvmem_status status;
+    int refused, raced;
     hvmem_u64 span;
 
     memset(&leaf, 0, sizeof leaf);
@@ -97,16 +98,20 @@ static HVMEM_NOINLINE hvmem_status populate(struct hvmem_stage2 *s2, hvmem_gfn g
         status = HVMEM_E_ARG;
     else if (leaf.mfn >> (s2->output_bits - 12) || gfn + span >= (hvmem_u64)1 << 52)
         status = HVMEM_E_RANGE;
+    else if ((leaf.state & HVMEM_S2_UNCLEAN) && hvmem__s2_shared(s2))
+        status = HVMEM_E_BUSY; /* a device cannot fault */
     gfn &= ~(span - 1);
     if (!status)
         status = hvmem__s2_check_range(s2, gfn, span);
-    if (!status)
+    refused = status != HVMEM_OK;
+    if (!refused)
         status = hvmem__s2_map_block(s2, gfn, &leaf);
     /* Where another CPU mapped something meanwhile the guest faults again, or finds it. */
-    *outcome = status == HVMEM_E_BUSY || !status ? HVMEM_FAULT_ENTER : HVMEM_FAULT_UNMAPPED;
+    raced = !refused && status == HVMEM_E_BUSY;
+    *outcome = raced || !status ? HVMEM_FAULT_ENTER : HVMEM_FAULT_UNMAPPED;
     if (status && status != HVMEM_E_QUARANTINE && s2->populate.lost)
         s2->populate.lost(s2->ctx, gfn, &leaf);
-    return status == HVMEM_E_BUSY ? HVMEM_OK : status;
+    return raced ? HVMEM_OK : status;
 }
 
 hvmem_status hvmem_stage2_fault(struct hvmem_stage2 *s2, hvmem_u64 gpa, hvmem_u32 access,

@@ -192,6 +192,12 @@ static hvmem_status check_map(const struct hvmem_stage2 *s2, const struct hvmem_
     return status;
 }
 
+/* Whether the first touch pays for what is mapped. */
+static int touch_pays(const struct hvmem_stage2 *s2, const struct hvmem_stage2_map *request)
+{
+    return (s2->flags & HVMEM_S2_FIRST_TOUCH) && request->type == HVMEM_S2_WB;
+}
+
 hvmem_status hvmem_stage2_map(struct hvmem_stage2 *s2, const struct hvmem_stage2_map *request,
                               hvmem_u64 *done)
 {
@@ -204,6 +210,9 @@ hvmem_status hvmem_stage2_map(struct hvmem_stage2 *s2, const struct hvmem_stage2
     if (!s2 || !request)
         return HVMEM_E_ARG;
     status = check_map(s2, request);
+    /* A device cannot fault (and would see the earlier owner's data). */
+    if (!status && touch_pays(s2, request) && hvmem__s2_shared(s2))
+        status = HVMEM_E_BUSY;
     if (!status && (request->flags & HVMEM_S2_REPLACE))
         status = hvmem_stage2_unmap(s2, request->gfn, request->frames, HVMEM_NULL, &gone);
     if (!status) {
@@ -211,7 +220,7 @@ hvmem_status hvmem_stage2_map(struct hvmem_stage2 *s2, const struct hvmem_stage2
         leaf.mfn = request->mfn;
         leaf.rights = request->rights;
         leaf.type = request->type;
-        if ((s2->flags & HVMEM_S2_FIRST_TOUCH) && leaf.type == HVMEM_S2_WB)
+        if (touch_pays(s2, request))
             leaf.state = HVMEM_S2_UNCLEAN;
         status = map_frames(s2, request->gfn, request->frames, &leaf, &n);
     }

@@ -5,7 +5,8 @@
  * Break: the entry becomes invalid and `broken` and keeps its contents; flush; make: it becomes what it
  * is to be. The lock is not held during the flush. Whoever meets a broken entry and must change its size
  * takes it for one that it broke itself: it flushes, and makes if `breaks` says that nobody broke
- * such an entry again since. A fault there is retried. Nobody leaves an entry of his broken.
+ * such an entry again since. A fault there is retried. Nobody leaves an entry of his broken, but for a
+ * merge whose flush failed: its table is gone, and the entry waits for the next merge or split there.
  */
 #include "stage2.h"
 
@@ -178,7 +179,8 @@ static int continuous(const struct hvmem_stage2 *s2, const hvmem_u64 *table, hvm
     return 1;
 }
 
-/* Under the lock: put a leaf of `level` in place of the table there, broken if it must be. 1: done. */
+/* Under the lock: put a leaf of `level` in place of the table there, broken if it must be. 1: done. 2: it is
+ * there and broken; what was there before is not known: flush everything. */
 static int start_merge(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 level,
                        struct hvmem_gather *gather, hvmem_u64 *seq)
 {
@@ -189,6 +191,11 @@ static int start_merge(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 level,
     if (s2->state != HVMEM__S2_LIVE)
         return 0;
     hvmem__s2_walk(s2, gfn, &path);
+    /* Left by a merge whose flush failed, or of one under way. */
+    if (is_leaf_at(s2, &path, level) && (path.entry & s2->f.broken)) {
+        *seq = *break_count(s2, gfn, level);
+        return 2;
+    }
     if (path.level != level + 1 || !hvmem__s2_present(&s2->f, path.entry))
         return 0;
     old = *path.slot[level];
@@ -244,7 +251,10 @@ static hvmem_status merge_one(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 
     begun = start_merge(s2, gfn, level, &gather, &seq);
     hvmem__s2_unlock(s2, state);
     status = hvmem_gather_finish(&gather);
-    if (begun) {
+    if (begun == 2 && !status)
+        status = hvmem_shootdown(&s2->mapping, HVMEM_NULL, 0, HVMEM_SHOOT_TABLES);
+    /* After a flush that failed the smaller entries may still be cached: the leaf stays broken. */
+    if (begun && !status) {
         state = hvmem__s2_lock(s2);
         end_merge(s2, gfn, level, seq);
         hvmem__s2_unlock(s2, state);

@@ -48,8 +48,12 @@ int hvmem__s2_clear_root(struct hvmem_stage2 *s2, struct hvmem__s2_open *open)
     for (; open->at < end; open->at++) {
         hvmem_u64 entry = root[open->at];
 
-        if (hvmem__s2_present(&s2->f, entry))
-            hvmem__store_release(&root[open->at], hvmem__s2_invalid(&s2->f, entry) & ~s2->f.aged);
+        if (!hvmem__s2_present(&s2->f, entry))
+            continue;
+        /* A block that is broken just now becomes whole again untouched. */
+        if (!hvmem__s2_is_table(&s2->f, entry, s2->start_level))
+            entry &= ~s2->f.touched;
+        hvmem__store_release(&root[open->at], hvmem__s2_invalid(&s2->f, entry) & ~s2->f.aged);
     }
     return open->at == s2->root_entries;
 }

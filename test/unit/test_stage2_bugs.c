@@ -436,11 +436,68 @@ TEST(first_touch_after_dma_is_refused)
     finish();
 }
 
+TEST(first_touch_is_refused_beside_a_device)
+{
+    struct hvmem_notifier device;
+    struct hvmem_stage2_leaf leaf;
+    struct hvmem_stage2_map map;
+    int told = 0;
+
+    stage2_rig_prepare(&rig, HVMEM_S2_ARM64);
+    rig.config.flags = HVMEM_S2_FIRST_TOUCH;
+    REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
+    CHECK_EQ(rig_map(&rig, 0, 1, 0x10000, 7, 0, NULL), HVMEM_OK);
+    memset(&device, 0, sizeof device);
+    device.size = sizeof device;
+    device.invalidate = forget;
+    device.ctx = &told;
+    REQUIRE_EQ(hvmem_notifier_add(hvmem_stage2_mapping(rig.s2), &device), HVMEM_OK);
+    CHECK_EQ(rig_map(&rig, 1, 1, 0x10001, 7, 0, NULL), HVMEM_E_BUSY);
+    /* Refused before what is there goes away. */
+    memset(&map, 0, sizeof map);
+    map.size = sizeof map;
+    map.mfn = 0x10001;
+    map.frames = 1;
+    map.rights = 7;
+    map.flags = HVMEM_S2_REPLACE;
+    CHECK_EQ(hvmem_stage2_map(rig.s2, &map, NULL), HVMEM_E_BUSY);
+    CHECK_EQ(hvmem_stage2_lookup(rig.s2, 0, &leaf), HVMEM_OK);
+    CHECK_EQ(leaf.mfn, 0x10000);
+    CHECK_EQ(hvmem_notifier_remove(hvmem_stage2_mapping(rig.s2), &device), HVMEM_OK);
+    CHECK_EQ(rig_map(&rig, 1, 1, 0x10001, 7, 0, NULL), HVMEM_OK);
+    finish();
+}
+
+TEST(B39_a_merge_whose_flush_fails_stays_broken)
+{
+    struct hvmem_stage2_leaf leaf;
+    uint64_t done;
+
+    begin(HVMEM_S2_ARM64);
+    CHECK_EQ(rig_map(&rig, 512, 512, 0x10000, 7, 0, NULL), HVMEM_OK);
+    CHECK_EQ(hvmem_stage2_protect(rig.s2, 700, 1, WALK_R, NULL, &done), HVMEM_OK);
+    CHECK_EQ(hvmem_stage2_protect(rig.s2, 700, 1, 7, NULL, &done), HVMEM_OK);
+    CHECK(rig_access(&rig, 0, 700 << 12, WALK_W) >= 0);
+    CHECK_EQ(rig_walk(&rig, 700).shift, 12);
+    rig.fail_flushes = 100;
+    CHECK(hvmem_stage2_merge(rig.s2, 512, 512, &done) != HVMEM_OK);
+    rig.fail_flushes = 0;
+    /* The page may still be cached: the block must not be valid beside it. */
+    CHECK_EQ(hvmem_stage2_lookup(rig.s2, 700, &leaf), HVMEM_OK);
+    CHECK_EQ(leaf.order, 9);
+    CHECK_EQ(rig_walk(&rig, 700).kind, WALK_INVALID);
+    CHECK_EQ(hvmem_stage2_merge(rig.s2, 512, 512, &done), HVMEM_OK);
+    CHECK_EQ(rig_walk(&rig, 700).kind, WALK_LEAF);
+    CHECK_EQ(rig_walk(&rig, 700).shift, 21);
+    CHECK(rig_access(&rig, 0, 700 << 12, WALK_W) >= 0);
+    finish();
+}
+
 /* ---- on demand ------------------------------------------------------------------------------ */
 
 static int given, lost;
 static hvmem_status answer;
-static hvmem_u32 give_order;
+static hvmem_u32 give_order, give_state;
 
 static hvmem_status give(void *ctx, hvmem_gfn gfn, hvmem_u32 access, struct hvmem_stage2_leaf *leaf)
 {
@@ -450,6 +507,7 @@ static hvmem_status give(void *ctx, hvmem_gfn gfn, hvmem_u32 access, struct hvme
     leaf->order = give_order;
     leaf->mfn = give_order ? 0x40000 : 0x5000 + gfn;
     leaf->rights = WALK_R | WALK_W;
+    leaf->state = give_state;
     return answer;
 }
 
@@ -484,6 +542,36 @@ TEST(frames_on_demand)
     CHECK_EQ(lost, 1);
     CHECK(rig_access(&rig, 0, 0x400000, WALK_R) >= 0);
     CHECK_EQ(rig_walk(&rig, 0x400).shift, 21);
+    finish();
+}
+
+TEST(unclean_frames_on_demand_are_refused_beside_a_device)
+{
+    struct hvmem_notifier device;
+    hvmem_u32 outcome;
+    int told = 0;
+
+    given = lost = 0;
+    answer = HVMEM_OK;
+    give_order = 0;
+    give_state = HVMEM_S2_UNCLEAN;
+    stage2_rig_prepare(&rig, HVMEM_S2_ARM64);
+    rig.config.populate.give = give;
+    rig.config.populate.lost = lose;
+    REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
+    memset(&device, 0, sizeof device);
+    device.size = sizeof device;
+    device.invalidate = forget;
+    device.ctx = &told;
+    REQUIRE_EQ(hvmem_notifier_add(hvmem_stage2_mapping(rig.s2), &device), HVMEM_OK);
+    CHECK_EQ(hvmem_stage2_fault(rig.s2, 0x7000, HVMEM_S2_R, &outcome), HVMEM_E_BUSY);
+    CHECK_EQ(outcome, HVMEM_FAULT_UNMAPPED);
+    CHECK_EQ(lost, 1);
+    CHECK_EQ(rig_stats(&rig).frames, 0);
+    give_state = 0;
+    CHECK_EQ(fault(7, WALK_R), HVMEM_FAULT_ENTER);
+    CHECK_EQ(rig_stats(&rig).frames, 1);
+    CHECK_EQ(hvmem_notifier_remove(hvmem_stage2_mapping(rig.s2), &device), HVMEM_OK);
     finish();
 }
 
