@@ -128,8 +128,9 @@ HVMEM_INLINE hvmem__record hvmem__rec_with_link(hvmem__record r, hvmem_u32 link)
 #define HVMEM__DIRT_MIXED 2u
 
 /*
- * Blocks of domains have no token in `bias`. Two of its values say there that the block is mapped
- * untouched: its contents are paid for at first touch, part by part, and its dirt tells which parts.
+ * Two values of `bias` that are no token (pcpu.h) say that a domain's block is mapped untouched: its
+ * contents are paid for at first touch, part by part, and its dirt tells which parts still are to be
+ * (touched.h). Such a block has no token, which a domain's other blocks may have (owned.c).
  */
 #define HVMEM__BIAS_UNTOUCHED       0xfffcu /* all of it */
 #define HVMEM__BIAS_UNTOUCHED_MIXED 0xfffdu /* MIXED as well */
