@@ -66,7 +66,7 @@ struct hvmem_stage2_leaf {
     hvmem_u32 state;  /* look-up: HVMEM_S2_TOUCHED, HVMEM_S2_UNCLEAN */
 };
 #define HVMEM_S2_TOUCHED 1u /* valid for hardware: touched since tracking was armed */
-#define HVMEM_S2_UNCLEAN 2u /* waits for its first touch to be cleaned */
+#define HVMEM_S2_UNCLEAN 2u /* waits for its first touch to be cleaned; never beside a device */
 
 /*
  * Give a frame for an unmapped guest frame that was accessed: fill *leaf (order 0, 9 or 18; gfn and
@@ -163,8 +163,8 @@ HVMEM_API hvmem_status hvmem_stage2_init(void *memory, hvmem_size bytes,
  * frames, from the first on, are mapped by this call on return, whatever it returns. Nothing is
  * invalidated but where something was replaced: invalid entries are never cached.
  * Errors: HVMEM_E_RANGE (also: machine frames beyond output_bits), HVMEM_E_ARG (rights, type, flag),
- * HVMEM_E_VERSION, HVMEM_E_BUSY (something is mapped there), HVMEM_E_LIMIT, HVMEM_E_PHASE (torn
- * down), those of hvmem_alloc() for tables.
+ * HVMEM_E_VERSION, HVMEM_E_BUSY (something is mapped there, or the first touch is to pay and a
+ * device walks the tables), HVMEM_E_LIMIT, HVMEM_E_PHASE (torn down), those of hvmem_alloc() for tables.
  */
 HVMEM_API hvmem_status hvmem_stage2_map(struct hvmem_stage2 *s2,
                                         const struct hvmem_stage2_map *request, hvmem_u64 *done);
@@ -190,7 +190,8 @@ HVMEM_API hvmem_status hvmem_stage2_protect(struct hvmem_stage2 *s2, hvmem_gfn g
 /*
  * Merge every table of the range whose 512 entries continue each other with equal rights and type
  * into one block, break before make where the machine needs it. One that is touched in part comes
- * out as touched. Errors: as unmap.
+ * out as touched. Errors: as unmap. After a flush that failed (as hvmem_shootdown) the block is not
+ * usable, guests fault on it (HVMEM_FAULT_AGAIN), until another merge of its range returned HVMEM_OK.
  */
 HVMEM_API hvmem_status hvmem_stage2_merge(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 frames,
                                           hvmem_u64 *done);
