@@ -66,7 +66,7 @@ struct hvmem_stage2_leaf {
     hvmem_u32 state;  /* look-up: HVMEM_S2_TOUCHED, HVMEM_S2_UNCLEAN */
 };
 #define HVMEM_S2_TOUCHED 1u /* valid for hardware: touched since tracking was armed */
-#define HVMEM_S2_UNCLEAN 2u /* waits for its first touch to be cleaned; never beside a device */
+#define HVMEM_S2_UNCLEAN 2u /* waits for its first touch to be cleaned: disarm before devices */
 
 /*
  * Give a frame for an unmapped guest frame that was accessed: fill *leaf (order 0, 9 or 18; gfn and
