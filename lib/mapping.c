@@ -90,6 +90,8 @@ hvmem_status hvmem_notifier_add(struct hvmem_mapping *mapping, struct hvmem_noti
     link = link_to(mapping, notifier);
     if (*link) {
         status = HVMEM_E_ARG;
+    } else if (mapping->faults) {
+        status = HVMEM_E_BUSY;
     } else {
         notifier->next = HVMEM_NULL;
         notifier->calls = 0;
@@ -97,6 +99,26 @@ hvmem_status hvmem_notifier_add(struct hvmem_mapping *mapping, struct hvmem_noti
     }
     hvmem__mapping_unlock(mapping, state);
     return status ? hvmem__refuse(mapping->heap, status, 0, HVMEM_ORDER_ANY, 0) : HVMEM_OK;
+}
+
+int hvmem__mapping_may_fault(struct hvmem_mapping *mapping)
+{
+    hvmem_u64 state = hvmem__mapping_lock(mapping);
+    int may = !mapping->notifiers;
+
+    if (may)
+        hvmem__store(&mapping->faults, mapping->faults + 1);
+    hvmem__mapping_unlock(mapping, state);
+    return may;
+}
+
+void hvmem__mapping_faultless(struct hvmem_mapping *mapping, hvmem_u64 faults)
+{
+    hvmem_u64 state = hvmem__mapping_lock(mapping);
+
+    if (mapping->faults == faults)
+        hvmem__store(&mapping->faults, 0);
+    hvmem__mapping_unlock(mapping, state);
 }
 
 /* Unlink it unless it is being called: then its `next` is needed. */

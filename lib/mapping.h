@@ -64,4 +64,13 @@ HVMEM_INLINE void hvmem__mapping_unlock(struct hvmem_mapping *mapping, hvmem_u64
     hvmem__unlock(&mapping->heap->host, &mapping->lock, HVMEM__RANK_LEAF, state);
 }
 
+/*
+ * Entries are about to wait for a CPU's fault. 0: they must not, for a device walks the tables. From now on
+ * no device is let in, until hvmem__mapping_faultless(). Mapping lock not held.
+ */
+int hvmem__mapping_may_fault(struct hvmem_mapping *mapping);
+
+/* No entry waits any more, if nothing was announced since `faults` had this value. Lock not held. */
+void hvmem__mapping_faultless(struct hvmem_mapping *mapping, hvmem_u64 faults);
+
 #endif

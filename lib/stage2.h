@@ -9,6 +9,7 @@
 #ifndef HVMEM_LIB_STAGE2_H
 #define HVMEM_LIB_STAGE2_H
 
+#include "mapping.h"
 #include "stage2_state.h"
 #include "testpoint.h"
 

@@ -98,7 +98,7 @@ static HVMEM_NOINLINE hvmem_status populate(struct hvmem_stage2 *s2, hvmem_gfn g
         status = HVMEM_E_ARG;
     else if (leaf.mfn >> (s2->output_bits - 12) || gfn + span >= (hvmem_u64)1 << 52)
         status = HVMEM_E_RANGE;
-    else if ((leaf.state & HVMEM_S2_UNCLEAN) && hvmem__s2_shared(s2))
+    else if ((leaf.state & HVMEM_S2_UNCLEAN) && !hvmem__mapping_may_fault(&s2->mapping))
         status = HVMEM_E_BUSY; /* a device cannot fault */
     gfn &= ~(span - 1);
     if (!status)

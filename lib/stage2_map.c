@@ -211,7 +211,7 @@ hvmem_status hvmem_stage2_map(struct hvmem_stage2 *s2, const struct hvmem_stage2
         return HVMEM_E_ARG;
     status = check_map(s2, request);
     /* A device cannot fault (and would see the earlier owner's data). */
-    if (!status && touch_pays(s2, request) && hvmem__s2_shared(s2))
+    if (!status && touch_pays(s2, request) && !hvmem__mapping_may_fault(&s2->mapping))
         status = HVMEM_E_BUSY;
     if (!status && (request->flags & HVMEM_S2_REPLACE))
         status = hvmem_stage2_unmap(s2, request->gfn, request->frames, HVMEM_NULL, &gone);

@@ -93,6 +93,7 @@ struct hvmem_stage2 {
     hvmem_u64 leaves[3];
     hvmem_u64 faults, repairs, pushed, splits, merges;
     hvmem_u64 serials;
+    hvmem_u64 announced; /* mapping.faults when the open disarm began */
     struct hvmem__s2_open arm, disarm, teardown;
     struct hvmem__s2_setway setway;
     struct hvmem__s2_touch touch[HVMEM__S2_TOUCHES];

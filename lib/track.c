@@ -69,7 +69,7 @@ hvmem_status hvmem_track_arm(struct hvmem_stage2 *s2, struct hvmem_cursor *curso
     state = hvmem__s2_lock(s2);
     if (s2->state != HVMEM__S2_LIVE)
         status = HVMEM_E_PHASE;
-    else if (hvmem__s2_shared(s2) || s2->setway.open.serial || s2->disarm.serial)
+    else if (s2->setway.open.serial || s2->disarm.serial || !hvmem__mapping_may_fault(&s2->mapping))
         status = HVMEM_E_BUSY;
     else
         status = hvmem__s2_enter(s2, &s2->arm, 'a', cursor);
@@ -166,13 +166,18 @@ hvmem_status hvmem_track_disarm(struct hvmem_stage2 *s2, struct hvmem_cursor *cu
         status = HVMEM_E_PHASE;
     else
         status = s2->arm.serial ? HVMEM_E_BUSY : hvmem__s2_enter(s2, &s2->disarm, 'd', cursor);
-    if (!status)
+    if (!status) {
         hvmem__store(&s2->armed, 0u);
+        if (!s2->disarm.at)
+            s2->announced = hvmem__load(&s2->mapping.faults);
+    }
     hvmem__s2_unlock(s2, state);
     if (status)
         return hvmem__s2_refuse(s2, status, 0);
     status = disarm_slice(s2);
     state = hvmem__s2_lock(s2);
+    if (!status)
+        hvmem__mapping_faultless(&s2->mapping, s2->announced);
     hvmem__s2_leave(&s2->disarm, status, cursor);
     hvmem__s2_unlock(s2, state);
     return status && status != HVMEM_AGAIN ? hvmem__s2_refuse(s2, status, 0) : status;
@@ -193,7 +198,7 @@ hvmem_status hvmem_track_age(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 f
     status = flags & ~HVMEM_AGE_CLEAR ? HVMEM_E_ARG : hvmem__s2_check_range(s2, gfn, frames);
     if (!status && frames > AGE_FRAMES)
         status = HVMEM_E_RANGE;
-    if (!status && (flags & HVMEM_AGE_CLEAR) && hvmem__s2_shared(s2))
+    if (!status && (flags & HVMEM_AGE_CLEAR) && !hvmem__mapping_may_fault(&s2->mapping))
         status = HVMEM_E_BUSY;
     if (!status) {
         memset(&work, 0, sizeof work);

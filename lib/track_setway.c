@@ -215,7 +215,7 @@ hvmem_status hvmem_track_setway(struct hvmem_stage2 *s2, hvmem_u32 lines,
     state = hvmem__s2_lock(s2);
     if (s2->state != HVMEM__S2_LIVE)
         status = HVMEM_E_PHASE;
-    else if (hvmem__s2_shared(s2) || s2->arm.serial || s2->disarm.serial)
+    else if (s2->arm.serial || s2->disarm.serial || !hvmem__mapping_may_fault(&s2->mapping))
         status = HVMEM_E_BUSY;
     else
         status = hvmem__s2_enter(s2, &s2->setway.open, 's', cursor);

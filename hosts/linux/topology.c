@@ -6,9 +6,21 @@
 #include <numa.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define LOCAL_DISTANCE  10
 #define REMOTE_DISTANCE 20
+
+/* Where hwloc finds nothing (no /sys, as in a bare chroot), the kernel's own count. */
+static hvmem_u64 memory_of_machine(hwloc_topology_t found)
+{
+    hvmem_u64 bytes = hwloc_get_root_obj(found)->total_memory;
+    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+
+    if (bytes == 0 && pages > 0 && size > 0)
+        bytes = (hvmem_u64)pages * (hvmem_u64)size;
+    return bytes;
+}
 
 /* Nodes, in hwloc's order, which is that of the ids. */
 static hvmem_status read_nodes(hwloc_topology_t found, struct hvmem_linux_topology *topology)
@@ -102,8 +114,8 @@ hvmem_status hvmem_linux_topology(const char *description, struct hvmem_linux_to
     if (status == HVMEM_OK) {
         read_cpus(found, topology);
         read_distances(topology);
-        if (topology->nodes == 1 && topology->node[0].bytes == 0)
-            topology->node[0].bytes = hwloc_get_root_obj(found)->total_memory;
+        if (!topology->synthetic && topology->nodes == 1 && topology->node[0].bytes == 0)
+            topology->node[0].bytes = memory_of_machine(found);
     }
     hwloc_topology_destroy(found);
     return status;

@@ -96,6 +96,7 @@ struct hvmem_mapping {
     hvmem_u32 reserved;
     struct hvmem_policy policy;
     struct hvmem_notifier *notifiers; /* under lock */
+    hvmem_u64 faults;                 /* times entries were left for a CPU's fault; under lock */
     struct hvmem_lock lock;
     hvmem_u64 turns;    /* gathers open, and ever begun: lib/mapping.h */
     hvmem_u64 freeing;  /* gathers that have flushed and not freed all yet */
@@ -125,7 +126,8 @@ HVMEM_API hvmem_status hvmem_mapping_fini(struct hvmem_mapping *mapping);
  * A device starts to walk the tables (call before it does), or stopped (after its translations are
  * gone): what is gathered later is told to it, or not any more.
  * Errors: HVMEM_E_ARG (null, no invalidate, added already; remove: not added), HVMEM_E_VERSION,
- * HVMEM_E_BUSY (remove: it is being called; try again).
+ * HVMEM_E_BUSY (add: entries wait for a fault, which a device cannot take: hvmem_track_disarm() first;
+ * remove: it is being called, try again).
  */
 HVMEM_API hvmem_status hvmem_notifier_add(struct hvmem_mapping *mapping,
                                           struct hvmem_notifier *notifier);

@@ -9,7 +9,8 @@
  * Cost: one fault a root entry, one a table, one a leaf.
  *
  * Refused with HVMEM_E_BUSY while a device walks the same tables (the mapping has notifiers): a
- * device cannot fault its way back. hvmem_track_disarm() before the tables are shared.
+ * device cannot fault its way back. hvmem_track_disarm() before the tables are shared: until then
+ * hvmem_notifier_add() answers HVMEM_E_BUSY.
  *
  * Cursors: zero one before the first call; HVMEM_AGAIN: call again with it. It only names an
  * operation whose state is kept inside: HVMEM_E_STALE for any other.

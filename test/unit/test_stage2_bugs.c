@@ -436,8 +436,22 @@ TEST(first_touch_after_dma_is_refused)
     finish();
 }
 
+static void disarm(void)
+{
+    struct hvmem_cursor cursor;
+    hvmem_status status;
+    int calls = 0;
+
+    memset(&cursor, 0, sizeof cursor);
+    do
+        status = hvmem_track_disarm(rig.s2, &cursor);
+    while (status == HVMEM_AGAIN && ++calls < 10000);
+    CHECK_EQ(status, HVMEM_OK);
+}
+
 TEST(first_touch_is_refused_beside_a_device)
 {
+    uint64_t touched;
     struct hvmem_notifier device;
     struct hvmem_stage2_leaf leaf;
     struct hvmem_stage2_map map;
@@ -446,11 +460,19 @@ TEST(first_touch_is_refused_beside_a_device)
     stage2_rig_prepare(&rig, HVMEM_S2_ARM64);
     rig.config.flags = HVMEM_S2_FIRST_TOUCH;
     REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
-    CHECK_EQ(rig_map(&rig, 0, 1, 0x10000, 7, 0, NULL), HVMEM_OK);
     memset(&device, 0, sizeof device);
     device.size = sizeof device;
     device.invalidate = forget;
     device.ctx = &told;
+    CHECK_EQ(rig_map(&rig, 2, 1, 0x10002, 7, 0, NULL), HVMEM_OK);
+    /* Nor is a device let in while what is mapped waits for a fault, or for being aged. */
+    CHECK_EQ(hvmem_notifier_add(hvmem_stage2_mapping(rig.s2), &device), HVMEM_E_BUSY);
+    CHECK_EQ(hvmem_stage2_unmap(rig.s2, 2, 1, NULL, NULL), HVMEM_OK);
+    disarm();
+    CHECK_EQ(rig_map(&rig, 0, 1, 0x10000, 7, HVMEM_S2_NC, NULL), HVMEM_OK);
+    CHECK_EQ(hvmem_track_age(rig.s2, 0, 1, HVMEM_AGE_CLEAR, &touched), HVMEM_OK);
+    CHECK_EQ(hvmem_notifier_add(hvmem_stage2_mapping(rig.s2), &device), HVMEM_E_BUSY);
+    disarm();
     REQUIRE_EQ(hvmem_notifier_add(hvmem_stage2_mapping(rig.s2), &device), HVMEM_OK);
     CHECK_EQ(rig_map(&rig, 1, 1, 0x10001, 7, 0, NULL), HVMEM_E_BUSY);
     /* Refused before what is there goes away. */
