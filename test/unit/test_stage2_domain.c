@@ -298,7 +298,7 @@ static int quarantined(hvmem_u32 order)
     return found;
 }
 
-TEST(half_a_block_that_cannot_be_flushed_is_withheld)
+TEST(half_a_block_that_cannot_be_flushed_is_withheld, points)
 {
     struct hvmem_extent extent;
     hvmem_u64 done;
