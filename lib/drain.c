@@ -297,6 +297,8 @@ static hvmem_u64 ageing_on(struct hvmem_heap *heap, const struct hvmem_cpu_queue
 {
     hvmem_u32 count = hvmem__ageing_count(queue), at, some;
 
+    if (!count) /* nor need there be room for any */
+        return 0;
     at = (hvmem_u32)(hvmem__load(&queue->head) & queue->mask);
     some = hvmem__ageing_before_wrap(queue, at, count);
     return cached_on(heap, queue->slot + at, some, order, node) +
