@@ -433,7 +433,9 @@ static void forget_counts(struct hvmem_heap *heap)
         struct hvmem__bank *b = &heap->bank[heap->order_of_banks[i]];
 
         b->free_frames = b->reserved_frames = b->offline_frames = b->quarantine_frames = 0;
-        b->orders = b->spread = 0;
+        /* Two plain stores become one of MMX where a host forbids SSE only. */
+        hvmem__store(&b->orders, 0u);
+        hvmem__store(&b->spread, 0u);
         memset(b->in_bitmap, 0, sizeof b->in_bitmap);
     }
 }
