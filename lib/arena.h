@@ -4,8 +4,9 @@
  * a block, and what becomes of its debts, is decided by the callers.
  *
  * INVARIANTS, under the arena's lock:
- *  - A free block of order k with first frame h is in the set of order k of the bank that holds h (sets.h). No two free buddies below max_order exist (maximal merging). Blocks may reach
- *    into the next bank of the arena where two banks touch.
+ *  - A free block of order k with first frame h is in the set of order k of the bank that holds h
+ *    (sets.h). No two free buddies below max_order exist (maximal merging). Blocks may reach into the
+ *    next bank of the arena where two banks touch.
  *  - free_frames of a bank equals its sets.
  *  - A block outside the free sets has its head bit set (or is on its way between two states in the
  *    hands of the CPU that holds the lock).
@@ -72,9 +73,9 @@ hvmem_u32 hvmem__arena_give(struct hvmem_heap *heap, struct hvmem__arena *arena,
 
 /*
  * Take the smallest free block of at least `order`, lowest address first, split to `order`. Among
- * those of one order one that owes no flush is preferred, if it is among the first few. Returns the bank of the block and
- * the block with its debts (a free record), or NULL if there is none. The caller sets the head bit and
- * the record. window NULL: anywhere.
+ * those of one order one that owes no flush is preferred, if it is among the first few. Returns the
+ * bank of the block and the block with its debts (a free record), or NULL if there is none. The caller
+ * sets the head bit and the record. window NULL: anywhere.
  */
 struct hvmem__bank *hvmem__arena_take(struct hvmem_heap *heap, struct hvmem__arena *arena,
                                       hvmem_u32 order, struct hvmem__window *window, hvmem_mfn *mfn,

@@ -31,7 +31,6 @@ static int is_free_block(struct hvmem_heap *heap, struct hvmem__arena *arena, st
 {
     struct hvmem__bank *hb = hvmem__arena_bank(heap, arena, b, mfn);
 
-    (void)heap;
     return hb && hvmem__set_has(hb, mfn, k);
 }
 

@@ -40,7 +40,10 @@ HVMEM_INLINE void hvmem__credit_unready(struct hvmem__pcpu *pc, hvmem_u32 order)
     hvmem__store(&queue->ready, 0);
 }
 
-/* A part of more than a cache should hold (HVMEM_FAST_CREDIT) goes back; whether it did. Inside the section. */
+/*
+ * A part of more than a cache should hold (HVMEM_FAST_CREDIT) goes back; whether it did. Inside the
+ * section.
+ */
 int hvmem__credit_trim(struct hvmem__pcpu *pc);
 
 /* Give this cache's credit back. Inside the section. */

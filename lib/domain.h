@@ -53,10 +53,10 @@ struct hvmem__populate {
     hvmem_u32 icache;  /* the slice owes an instruction invalidate before it is mapped */
     hvmem_u32 drew;    /* 1: the slots used claims up, as `drawn` says; 0: none did */
     hvmem_u64 slot[HVMEM_POPULATE_SLICE];
+    /* Frames of each slot that were promised, on its node and anywhere. */
     struct {
         hvmem_u32 from_node, from_any;
-    } drawn
-        [HVMEM_POPULATE_SLICE]; /* frames of a slot that were promised, on its node and anywhere */
+    } drawn[HVMEM_POPULATE_SLICE];
 };
 
 /* A start or a teardown in progress. */

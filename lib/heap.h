@@ -46,8 +46,8 @@ struct hvmem__bank {
     hvmem_u64 quarantine_frames;
     hvmem_u64 in_bitmap[HVMEM_ORDER_LIMIT + 1]; /* members of free[k] */
     struct hvmem__bits head;                    /* frames that start a block outside the free set */
-    struct hvmem__bits
-        free[HVMEM_ORDER_LIMIT + 1]; /* blocks of each order, by index from base (sets.h) */
+    /* Blocks of each order, by index from base (sets.h). */
+    struct hvmem__bits free[HVMEM_ORDER_LIMIT + 1];
 };
 
 struct hvmem__arena {

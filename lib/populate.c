@@ -92,7 +92,9 @@ static hvmem_status flush_slice(struct hvmem__filling *f)
         return HVMEM_E_HOST;
     if (p->owed & HVMEM__OWES_FLUSH) {
         status = hvmem__flush_for(f->heap, p->newest);
-        while (!status && i < p->taken)
+        if (status)
+            return status;
+        while (i < p->taken)
             i = clear_flush(f, i);
     }
     p->owed &= ~HVMEM__OWES_FLUSH;
@@ -100,7 +102,7 @@ static hvmem_status flush_slice(struct hvmem__filling *f)
     p->inside = 0;
     p->icache = 0;
     p->phase = HVMEM__PHASE_PAY;
-    return status;
+    return HVMEM_OK;
 }
 
 /* Debts of a block that its domain pays as a whole, at start: while it has not run. */
@@ -123,12 +125,12 @@ static hvmem_u32 due_now(const struct hvmem__filling *f, hvmem_u64 slot, hvmem__
 static hvmem_status pay_slice(struct hvmem__filling *f)
 {
     struct hvmem__populate *p = f->p;
+    hvmem_status status = HVMEM_OK;
 
     for (; p->owed && p->paid < p->taken; p->paid++, p->inside = 0) {
         hvmem_u64 slot = p->slot[p->paid];
         struct hvmem__owned block = block_of(f, slot);
         hvmem_u32 due = due_now(f, slot, block.record);
-        hvmem_status status = HVMEM_OK;
 
         if (!block.record)
             return HVMEM_E_OWNER;
@@ -142,8 +144,11 @@ static hvmem_status pay_slice(struct hvmem__filling *f)
         if (status)
             return status;
     }
-    p->phase = HVMEM__PHASE_MAP;
-    return p->icache ? hvmem__pay_icache(f->heap) : HVMEM_OK;
+    if (p->icache)
+        status = hvmem__pay_icache(f->heap);
+    if (!status)
+        p->phase = HVMEM__PHASE_MAP;
+    return status;
 }
 
 /* ---- mapping -------------------------------------------------------------------------------- */

@@ -61,13 +61,12 @@ static int free_from(struct hvmem_heap *heap, struct hvmem__arena *arena, struct
  * The first dirty part at or after *at in the free block at head, as a block of its own; *at moves
  * behind what was looked at. Arena lock held.
  */
-static int dirty_in(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *hb,
-                    hvmem_mfn head, hvmem_u32 order, hvmem_mfn *at, hvmem_mfn *mfn, hvmem_u32 *size)
+static int dirty_in(struct hvmem_heap *heap, struct hvmem__bank *hb, hvmem_mfn head,
+                    hvmem_u32 order, hvmem_mfn *at, hvmem_mfn *mfn, hvmem_u32 *size)
 {
     hvmem__record whole = hvmem__rec_with_order(hvmem__load(hvmem__record_at(hb, head)), order);
     hvmem_mfn end = head + ((hvmem_u64)1 << order);
     hvmem_u32 steps;
-    (void)arena;
 
     if (*at < head)
         *at = head;
@@ -126,7 +125,7 @@ static int look(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvme
             break;
         }
         hb = hvmem__arena_bank(heap, arena, b, head);
-        if (dirty_in(heap, arena, hb, head, order, at, &dirty->mfn, &size) &&
+        if (dirty_in(heap, hb, head, order, at, &dirty->mfn, &size) &&
             take_out(heap, arena, hb, head, order, dirty, size))
             return 1;
     }

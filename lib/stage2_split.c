@@ -179,8 +179,10 @@ static int continuous(const struct hvmem_stage2 *s2, const hvmem_u64 *table, hvm
     return 1;
 }
 
-/* Under the lock: put a leaf of `level` in place of the table there, broken if it must be. 1: done. 2: it is
- * there and broken; what was there before is not known: flush everything. */
+/*
+ * Under the lock: put a leaf of `level` in place of the table there, broken if it must be. 1: done. 2: it
+ * is there and broken; what was there before is not known: flush everything.
+ */
 static int start_merge(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 level,
                        struct hvmem_gather *gather, hvmem_u64 *seq)
 {

@@ -86,7 +86,7 @@ struct hvmem_stage2 {
     hvmem_u32 arming;       /* root entries were cleared and not flushed yet */
     hvmem_u32 unflushed;    /* gathers that removed entries and have not finished */
     hvmem_u64 removals;     /* steps that removed entries */
-    hvmem_u64 breaks[16];   /* entries made broken, by hvmem__s2_break_slot() */
+    hvmem_u64 breaks[16];   /* entries made broken, by break_count() of stage2_split.c */
     hvmem_u64 held, used;   /* tables */
     hvmem_u64 pool_count;
     hvmem_mfn pool; /* linked by the first word of each table */

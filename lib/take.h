@@ -64,7 +64,7 @@ HVMEM_INLINE void hvmem__batch_init(struct hvmem__batch *batch, hvmem_u32 order,
     batch->order = order;
     batch->of = HVMEM__SUPPLY_ANY;
     batch->owed = batch->cut = 0;
-    batch->domain = (struct hvmem_domain *)0;
+    batch->domain = (struct hvmem_domain *)HVMEM_NULL;
     batch->keep = keep & ~(hvmem__record)31u;
     batch->tally.frames = batch->tally.flush = batch->tally.newest = 0;
 }

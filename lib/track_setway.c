@@ -11,8 +11,8 @@
 
 #include "stage2.h"
 
-#define FLUSH_FAILED                                                                               \
-    1u /* phase: entries were cleared, their flush is still to come, whoever goes on */
+/* Phase: entries were cleared, their flush is still to come, whoever goes on. */
+#define FLUSH_FAILED 1u
 
 static int any_noted(const struct hvmem__s2_setway *w)
 {

@@ -44,8 +44,8 @@ HVMEM_API hvmem_status hvmem_bank_add(struct hvmem_heap *heap, const struct hvme
 /*
  * Remove a range that was added as exactly this bank; every frame of it must be free (caches are
  * drained first). The table memory belongs to the caller again.
- * Errors: HVMEM_E_FOREIGN (no such bank), HVMEM_E_BUSY (frames in use or promised), HVMEM_E_HOST (the barrier
- * operation failed; the bank stays).
+ * Errors: HVMEM_E_FOREIGN (no such bank), HVMEM_E_BUSY (frames in use or promised), HVMEM_E_HOST (the
+ * barrier operation failed; the bank stays).
  */
 HVMEM_API hvmem_status hvmem_bank_remove(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames);
 

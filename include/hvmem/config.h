@@ -79,8 +79,8 @@ HVMEM_API hvmem_status hvmem_heap_init(void *memory, hvmem_size bytes,
 /*
  * From now on several CPUs may call: locks, atomics and per-CPU caches are used. Call once, on one
  * CPU, when atomics work (MMU and caches on). Meaningless in the regime HVMEM_LOCK_CALLER, where
- * it is refused. Errors: HVMEM_E_PHASE (twice, regime, or during an adoption), HVMEM_E_UNSUPPORTED (max_cpus > 1 and no
- * this_cpu operation).
+ * it is refused. Errors: HVMEM_E_PHASE (twice, regime, or during an adoption), HVMEM_E_UNSUPPORTED
+ * (max_cpus > 1 and no this_cpu operation).
  */
 HVMEM_API hvmem_status hvmem_smp_enable(struct hvmem_heap *heap);
 

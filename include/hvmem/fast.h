@@ -36,8 +36,8 @@ struct hvmem_cpu_queue {
     hvmem_u64 aged_at; /* 0: never, blocks come to owe something else */
     /* The library's. */
     hvmem_u64 newest;
-    hvmem_u64 mark,
-        mark_time;    /* blocks before mark are mature when all have flushed after mark_time */
+    hvmem_u64 mark; /* blocks before this are mature when all CPUs have flushed after mark_time */
+    hvmem_u64 mark_time;
     hvmem_u64 others; /* blocks before this may owe more than a flush */
 };
 

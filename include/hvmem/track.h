@@ -44,10 +44,11 @@ struct hvmem_setway_geometry {
 HVMEM_BEGIN_DECLS
 
 /*
- * Arm: everything is untouched from now on, for set/way too: call it when all is clean. At most HVMEM_S2_SLICE root entries a call; the last one
- * ends with a whole-id flush. May be repeated at any time.
- * Errors: HVMEM_E_BUSY (shared with a device, another CPU is arming, or a disarm or set/way is open), HVMEM_E_PHASE,
- * HVMEM_E_STALE, HVMEM_E_ARG; those of the flush: tracking is not armed then.
+ * Arm: everything is untouched from now on, for set/way too: call it when all is clean. At most
+ * HVMEM_S2_SLICE root entries a call; the last one ends with a whole-id flush. May be repeated at any
+ * time.
+ * Errors: HVMEM_E_BUSY (shared with a device, another CPU is arming, or a disarm or set/way is open),
+ * HVMEM_E_PHASE, HVMEM_E_STALE, HVMEM_E_ARG; those of the flush: tracking is not armed then.
  */
 HVMEM_API hvmem_status hvmem_track_arm(struct hvmem_stage2 *s2, struct hvmem_cursor *cursor);
 

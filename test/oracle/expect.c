@@ -90,6 +90,20 @@ void expect_end(struct world *world, const char *file, int line)
     test_check(world_delete(world), "world left whole", file, line, 0);
 }
 
+void expect_torn_down(struct world *world, struct hvmem_domain *domain, const char *file, int line)
+{
+    struct hvmem_cursor cursor = {{0}};
+    hvmem_status status;
+    unsigned calls = 0;
+
+    do
+        status = hvmem_domain_teardown(domain, 0, &cursor);
+    while (status == HVMEM_AGAIN && ++calls < 1000000);
+    test_check_eq((uint64_t)status, HVMEM_OK, "domain torn down", file, line, 1);
+    test_check_eq((uint64_t)world_domain_gone(world, domain), HVMEM_OK, "domain gone", file, line,
+                  0);
+}
+
 struct world *expect_simple(hvmem_mfn base, hvmem_u64 frames, const char *file, int line)
 {
     struct hvmem_config config = world_config();

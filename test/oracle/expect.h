@@ -46,6 +46,10 @@ struct world *expect_world(const struct hvmem_config *config, unsigned flags, co
 #define WORLD_END(world) expect_end(world, __FILE__, __LINE__)
 void expect_end(struct world *world, const char *file, int line);
 
+/* Tear a domain down, however many calls that takes, and forget it. */
+#define CHECK_TORN_DOWN(world, domain) expect_torn_down(world, domain, __FILE__, __LINE__)
+void expect_torn_down(struct world *world, struct hvmem_domain *domain, const char *file, int line);
+
 /* A world with one bank on node 0, caches off, one CPU, caller serialises. */
 #define WORLD_SIMPLE(base, frames) expect_simple(base, frames, __FILE__, __LINE__)
 struct world *expect_simple(hvmem_mfn base, hvmem_u64 frames, const char *file, int line);

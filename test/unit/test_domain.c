@@ -91,15 +91,9 @@ static struct scene *scene(void)
 
 static void scene_end(struct scene *s)
 {
-    struct hvmem_cursor cursor = {{0}};
-    hvmem_status status;
     hvmem_mfn mfn;
 
-    do
-        status = hvmem_domain_teardown(s->tenant, 0, &cursor);
-    while (status == HVMEM_AGAIN);
-    CHECK_EQ(status, HVMEM_OK);
-    CHECK_EQ(world_domain_gone(s->world, s->tenant), HVMEM_OK);
+    CHECK_TORN_DOWN(s->world, s->tenant);
     /* Whatever is handed out now owes nothing that the world knows of. */
     while (hvmem_alloc_order(s->world->heap, 0, &mfn) == HVMEM_OK)
         CHECK_EQ(world_owed(s->world, mfn, 1), 0);

@@ -71,16 +71,9 @@ static struct scene *scene(hvmem_u32 owed)
 
 static void scene_end(struct scene *s)
 {
-    struct hvmem_cursor cursor = {{0}};
-    hvmem_status status;
-
     CHECK(s->tables.broken == NULL);
     CHECK_EQ(s->unpaid, 0);
-    do
-        status = hvmem_domain_teardown(s->tenant, 0, &cursor);
-    while (status == HVMEM_AGAIN);
-    CHECK_EQ(status, HVMEM_OK);
-    CHECK_EQ(world_domain_gone(s->world, s->tenant), HVMEM_OK);
+    CHECK_TORN_DOWN(s->world, s->tenant);
     CHECK_AUDIT(s->world);
     WORLD_END(s->world);
     free(s);

@@ -406,36 +406,6 @@ TEST(first_touch_waits_for_every_large_leaf_at_once)
     finish();
 }
 
-TEST(first_touch_after_dma_is_refused)
-{
-    struct hvmem_notifier device;
-    struct hvmem_domain_ops ops;
-    struct hvmem_cursor cursor;
-    hvmem_status status;
-    int told = 0;
-
-    begin(HVMEM_S2_ARM64);
-    hvmem_stage2_ops(&ops);
-    CHECK_EQ(ops.map_untouched(rig.s2, 0, RIG_BASE + 512, 9), HVMEM_OK);
-    CHECK_EQ(arm(), HVMEM_OK);
-    /* Before a device may walk the tables everything is cleaned and valid. */
-    memset(&cursor, 0, sizeof cursor);
-    do
-        status = hvmem_track_disarm(rig.s2, &cursor);
-    while (status == HVMEM_AGAIN);
-    CHECK_EQ(status, HVMEM_OK);
-    CHECK_EQ(rig.lines, 32768);
-    CHECK_EQ(rig_walk(&rig, 100).kind, WALK_LEAF);
-    memset(&device, 0, sizeof device);
-    device.size = sizeof device;
-    device.invalidate = forget;
-    device.ctx = &told;
-    CHECK_EQ(hvmem_notifier_add(hvmem_stage2_mapping(rig.s2), &device), HVMEM_OK);
-    CHECK_EQ(ops.map_untouched(rig.s2, 512, RIG_BASE + 512, 9), HVMEM_E_BUSY);
-    CHECK_EQ(hvmem_notifier_remove(hvmem_stage2_mapping(rig.s2), &device), HVMEM_OK);
-    finish();
-}
-
 static void disarm(void)
 {
     struct hvmem_cursor cursor;
@@ -447,6 +417,30 @@ static void disarm(void)
         status = hvmem_track_disarm(rig.s2, &cursor);
     while (status == HVMEM_AGAIN && ++calls < 10000);
     CHECK_EQ(status, HVMEM_OK);
+}
+
+TEST(first_touch_after_dma_is_refused)
+{
+    struct hvmem_notifier device;
+    struct hvmem_domain_ops ops;
+    int told = 0;
+
+    begin(HVMEM_S2_ARM64);
+    hvmem_stage2_ops(&ops);
+    CHECK_EQ(ops.map_untouched(rig.s2, 0, RIG_BASE + 512, 9), HVMEM_OK);
+    CHECK_EQ(arm(), HVMEM_OK);
+    /* Before a device may walk the tables everything is cleaned and valid. */
+    disarm();
+    CHECK_EQ(rig.lines, 32768);
+    CHECK_EQ(rig_walk(&rig, 100).kind, WALK_LEAF);
+    memset(&device, 0, sizeof device);
+    device.size = sizeof device;
+    device.invalidate = forget;
+    device.ctx = &told;
+    CHECK_EQ(hvmem_notifier_add(hvmem_stage2_mapping(rig.s2), &device), HVMEM_OK);
+    CHECK_EQ(ops.map_untouched(rig.s2, 512, RIG_BASE + 512, 9), HVMEM_E_BUSY);
+    CHECK_EQ(hvmem_notifier_remove(hvmem_stage2_mapping(rig.s2), &device), HVMEM_OK);
+    finish();
 }
 
 TEST(first_touch_is_refused_beside_a_device)
