@@ -231,10 +231,7 @@ hvmem_status hvmem__domain_open(struct hvmem_domain *domain, hvmem_u32 kind,
     if (!status && *fresh) {
         if (domain->open == HVMEM__OPEN_NONE)
             hvmem__store(&domain->open, kind);
-        if (domain->heap->host.smp)
-            domain->serial = __atomic_add_fetch(&domain->heap->operations, 1, __ATOMIC_RELAXED);
-        else
-            domain->serial = ++domain->heap->operations;
+        domain->serial = hvmem__next_serial(domain->heap);
     }
     unlock_domain(domain, state);
     return status;

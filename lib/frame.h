@@ -9,7 +9,7 @@
  *        32-47  stamp: low bits of the flush clock when its last translation was removed
  *        48-63  bias: token of the CPU that may free the block without a locked instruction;
  *               0 = none; HVMEM__BIAS_MIXED = SCRUB is owed by a part of the block only; and see
- *               HVMEM__BIAS_UNTOUCHED
+ *               HVMEM__BIAS_UNTOUCHED, HVMEM__BIAS_SCRUBBING
  *        32-63  in state GATHERED instead of both: link, the low bits of the next block's frame
  *               number (gathered.h)
  *
@@ -18,7 +18,8 @@
  *  - free bit of order k set: the frame starts a free block; owed, stamp and MIXED of its record
  *    describe the block (state and owner are 0, order is k).
  *  - otherwise the frame is inside a block and its record means nothing, except: a frame that is
- *    the first of the right half of a MIXED buddy node holds that node's dirt (dirt.h).
+ *    the first of the right half of a MIXED buddy node holds that node's dirt (dirt.h); the second
+ *    frame of a block with HVMEM__BIAS_SCRUBBING holds how much of it was scrubbed (scrubbed.c).
  * Only such records are ever read; the table starts with unknown content.
  *
  * Who may change it: under the arena's lock, but for blocks of the orders that go through caches.
@@ -134,6 +135,9 @@ HVMEM_INLINE hvmem__record hvmem__rec_with_link(hvmem__record r, hvmem_u32 link)
  */
 #define HVMEM__BIAS_UNTOUCHED       0xfffcu /* all of it */
 #define HVMEM__BIAS_UNTOUCHED_MIXED 0xfffdu /* MIXED as well */
+
+/* Likewise: its owner frees it in steps, and its second frame's record says how far that is. */
+#define HVMEM__BIAS_SCRUBBING 0xfffbu
 
 HVMEM_INLINE int hvmem__rec_untouched(hvmem__record r)
 {

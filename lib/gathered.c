@@ -157,6 +157,53 @@ hvmem_u64 hvmem__gathered_quarantine(struct hvmem_heap *heap, hvmem_mfn mfn, hvm
     return frames;
 }
 
+/* ---- held for one call ------------------------------------------------------------------------ */
+
+hvmem_status hvmem__hold(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
+                         hvmem__record from)
+{
+    hvmem__record held = hvmem__rec_with_state(from, HVMEM_BLOCK_GATHERED);
+    hvmem_status status;
+
+    hvmem__count(heap, &heap->gathers, 1);
+    status = hvmem__seize(heap, b, mfn, from, hvmem__rec_with_link(held, (hvmem_u32)mfn));
+    if (status)
+        hvmem__count(heap, &heap->gathers, (hvmem_u64)0 - 1);
+    return status;
+}
+
+void hvmem__held_back(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
+                      hvmem__record to)
+{
+    hvmem_u64 frames;
+
+    change(heap, b, mfn, gathered(heap, mfn, &b, &frames), to);
+    if (hvmem__unlikely(hvmem__offline_waits(heap)))
+        hvmem__offline_restored(heap, b, mfn);
+    hvmem__count(heap, &heap->gathers, (hvmem_u64)0 - 1);
+}
+
+void hvmem__held_free(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
+                      hvmem__record from, hvmem_u32 owed)
+{
+    struct hvmem_domain *domain = hvmem__domain_of(heap, hvmem__rec_owner(from));
+    hvmem__record to;
+    hvmem_u64 frames;
+
+    if (domain)
+        owed |= hvmem__load(&domain->owes);
+    to = hvmem__in_transit(heap, from, owed);
+    change(heap, b, mfn, gathered(heap, mfn, &b, &frames), to);
+    give_back(heap, b, mfn, to);
+    if (hvmem__rec_owed(from))
+        hvmem__domain_changed(domain, from, 0);
+    hvmem__domain_uncharge(domain, frames);
+    hvmem__count(heap, &heap->gathers, (hvmem_u64)0 - 1);
+    hvmem__watch(heap);
+}
+
+/* ---- quarantine ------------------------------------------------------------------------------- */
+
 /* Take the block at mfn out of quarantine: record CACHED. E_ARG if it is not there. */
 static hvmem_status leave_quarantine(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
                                      hvmem__record *record)

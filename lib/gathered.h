@@ -7,6 +7,9 @@
  * the next one's, the last one's its own. All blocks of a list have the same high bits.
  * INVARIANT: a GATHERED record belongs to the gather that took it, nobody else changes it (adoption
  * apart). heap.gathers counts the gathers that hold any: it is raised before the first is taken.
+ *
+ * A call that works on the contents of a block it is about to free holds it in the same state meanwhile,
+ * as a list of one.
  */
 #ifndef HVMEM_LIB_GATHERED_H
 #define HVMEM_LIB_GATHERED_H
@@ -48,5 +51,20 @@ void hvmem__gathered_restore(struct hvmem_heap *heap, hvmem_mfn mfn);
  * frames. No lock held.
  */
 hvmem_u64 hvmem__gathered_quarantine(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u32 owed);
+
+/*
+ * ALLOCATED or OFFLINING, as was seen in `from`, -> GATHERED, for the time of one call. Errors: as
+ * hvmem__seize(), nothing changed. No lock held.
+ */
+hvmem_status hvmem__hold(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
+                         hvmem__record from);
+
+/* Its owner's again, with this record, or OFFLINING if a bad frame is in it. No lock held. */
+void hvmem__held_back(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
+                      hvmem__record to);
+
+/* Freed, as hvmem__free_block(): `from` is its record before it was held. No lock held. */
+void hvmem__held_free(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
+                      hvmem__record from, hvmem_u32 owed);
 
 #endif

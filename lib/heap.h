@@ -146,6 +146,13 @@ HVMEM_INLINE void hvmem__count(const struct hvmem_heap *heap, hvmem_u64 *counter
         hvmem__store(counter, *counter + by);
 }
 
+/* A serial that no other operation in steps has. */
+HVMEM_INLINE hvmem_u64 hvmem__next_serial(struct hvmem_heap *heap)
+{
+    return heap->host.smp ? __atomic_add_fetch(&heap->operations, 1, __ATOMIC_RELAXED)
+                          : ++heap->operations;
+}
+
 HVMEM_INLINE hvmem_u64 hvmem__lock_admin(struct hvmem_heap *heap)
 {
     return hvmem__lock(&heap->host, &heap->admin, HVMEM__RANK_ADMIN);

@@ -145,6 +145,14 @@ void hvmem__offline_restored(struct hvmem_heap *heap, struct hvmem__bank *b, hvm
     hvmem__unlock_admin(heap, state);
 }
 
+/* The record of a block in use that is to go offline: no CPU's alone any more. */
+static hvmem__record offlining(hvmem__record r)
+{
+    if (hvmem__rec_bias(r) < HVMEM__TOKENS)
+        r = hvmem__rec_with_bias(r, 0);
+    return hvmem__rec_with_state(r, HVMEM_BLOCK_OFFLINING);
+}
+
 /* A frame in use is noted, and its block marked. Admin lock held. */
 static hvmem_status offline_used(struct hvmem_heap *heap, hvmem_mfn mfn)
 {
@@ -169,9 +177,7 @@ static hvmem_status offline_used(struct hvmem_heap *heap, hvmem_mfn mfn)
     b = hvmem__bank_of(heap, block.mfn);
     r = hvmem__load(hvmem__record_at(b, block.mfn));
     if (hvmem__rec_state(r) != block.state || hvmem__rec_order(r) != block.order ||
-        !hvmem__try_seize(heap, b, block.mfn, r,
-                          hvmem__rec_with_dirt(hvmem__rec_with_state(r, HVMEM_BLOCK_OFFLINING),
-                                               hvmem__rec_dirt(r))))
+        !hvmem__try_seize(heap, b, block.mfn, r, offlining(r)))
         return HVMEM_E_BUSY;
     note_bad(heap, mfn);
     return HVMEM_AGAIN;

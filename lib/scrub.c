@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * scrub.c: zeroing memory before somebody waits for it: free blocks by idle CPUs or at boot, and blocks
- * on their way from their owner to the free sets. A block being scrubbed is RESERVED, so that nobody
- * takes or frees it; what was not reached goes back as dirty as it was.
+ * scrub.c: zeroing free memory before somebody waits for it, by idle CPUs or at boot; scrubbed.c does it for
+ * blocks that are being freed. A block being scrubbed is RESERVED, so that nobody takes or frees it; what
+ * was not reached goes back as dirty as it was. A cursor's position is only where to look next: dirt that
+ * it passes over stays dirt.
  */
 #include "cache.h"
 #include "claim.h"
@@ -22,7 +23,6 @@
 #define STEPS 64u
 
 #define CURSOR_SCRUB 0x6273637668000001ull
-#define CURSOR_FREE  0x6673637668000001ull
 
 #define OWES_HOST (HVMEM_OWES_HOST0 | HVMEM_OWES_HOST1 | HVMEM_OWES_HOST2)
 
@@ -277,58 +277,4 @@ hvmem_status hvmem_scrub_step(struct hvmem_heap *heap, hvmem_node node, hvmem_u6
             memset(cursor, 0, sizeof *cursor);
     }
     return status < 0 ? hvmem__refuse(heap, status, 0, HVMEM_ORDER_ANY, node) : status;
-}
-
-/* Make the block unreachable, once, then zero it. words[3] of the cursor: bytes done. */
-static hvmem_status scrub_owned(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
-                                hvmem__record r, struct hvmem__budget *budget,
-                                struct hvmem_cursor *cursor)
-{
-    hvmem__record dirty = hvmem__rec_with_bias(hvmem__rec_with_owner(r, 0), 0);
-    hvmem_status status = HVMEM_OK;
-
-    dirty = hvmem__rec_with_dirt(dirty, HVMEM__DIRT_DIRTY);
-    if (!cursor->words[0]) {
-        status = hvmem__flush_for(
-            heap, hvmem__stamp_decode(hvmem__stamp_now(heap), hvmem__load(&heap->clock.now)));
-        if (status)
-            return status;
-        cursor->words[0] = CURSOR_FREE;
-        cursor->words[1] = mfn;
-        cursor->words[2] = r;
-        cursor->words[3] = 0;
-    }
-    return hvmem__pay_block(heap, b, mfn, dirty, HVMEM_OWES_SCRUB, &cursor->words[3], budget);
-}
-
-hvmem_status hvmem_free_scrubbed(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order,
-                                 struct hvmem_domain *domain, hvmem_u32 owed, hvmem_u64 budget,
-                                 struct hvmem_cursor *cursor)
-{
-    const struct hvmem_domain *owner = domain;
-    struct hvmem__budget frames;
-    struct hvmem__bank *b;
-    hvmem__record r = 0;
-    hvmem_status status;
-
-    if (!heap)
-        return HVMEM_E_ARG;
-    status = cursor && !(owed & ~HVMEM_OWES_ANY) ? HVMEM_OK : HVMEM_E_ARG;
-    if (!status)
-        status = hvmem__may_free(heap, mfn, order, &owner, &b, &r);
-    if (!status && cursor->words[0] &&
-        (cursor->words[0] != CURSOR_FREE || cursor->words[1] != mfn || cursor->words[2] != r ||
-         cursor->words[3] >> heap->page_shift > (hvmem_u64)1 << hvmem__rec_order(r)))
-        status = HVMEM_E_STALE;
-    if (!status) {
-        frames = hvmem__budget_frames(heap, budget);
-        status = scrub_owned(heap, b, mfn, r, &frames, cursor);
-        if (!status)
-            status = hvmem__free_block(heap, b, mfn, r,
-                                       (owed & ~(HVMEM__OWES_FLUSH | HVMEM_OWES_SCRUB)) |
-                                           HVMEM__SCRUBBED);
-        if (status != HVMEM_AGAIN)
-            memset(cursor, 0, sizeof *cursor);
-    }
-    return status < 0 ? hvmem__refuse(heap, status, mfn, order, owed) : status;
 }

@@ -26,7 +26,9 @@ HVMEM_BEGIN_DECLS
 
 /*
  * Cache operation `op` on frames [mfn, mfn + frames), at most about budget_lines lines a call (0: until
- * the host wants the CPU back): HVMEM_AGAIN, call again. The frames need not belong to the heap.
+ * the host wants the CPU back): HVMEM_AGAIN, call again. The frames need not belong to the heap, whose
+ * debts know nothing of it: the cursor itself says how far it is, and one that was moved forward leaves
+ * lines out. Keep it where no guest can write.
  * Nothing is issued where the machine needs nothing (no data cache to maintain; coherent instruction
  * caches).
  * Errors: HVMEM_E_ARG (op, null), HVMEM_E_RANGE (empty, wraps, beyond the address width), HVMEM_E_STALE,
@@ -41,7 +43,8 @@ HVMEM_API hvmem_status hvmem_cache_range(struct hvmem_heap *heap, hvmem_mfn mfn,
  * frames a call (0: until the host wants the CPU back). Takes dirty free blocks out, flushes what a
  * CPU could still reach (one filtered flush), zeroes them and gives them back clean, so that hot
  * allocations find clean memory. HVMEM_AGAIN: more to do; HVMEM_OK: this pass has looked at every free
- * block once. Frames in per-CPU caches are drained first.
+ * block once. Frames in per-CPU caches are drained first. What a forged cursor makes it pass over stays
+ * dirty, and is scrubbed before somebody gets it.
  * Errors: HVMEM_E_ARG, HVMEM_E_NODE, HVMEM_E_STALE, HVMEM_E_UNSUPPORTED, HVMEM_E_HOST: the block at
  * hand went back as dirty as it was.
  */
@@ -51,7 +54,12 @@ HVMEM_API hvmem_status hvmem_scrub_step(struct hvmem_heap *heap, hvmem_node node
 /*
  * Scrub on free: as hvmem_free_owned(), but the block is made unreachable (one filtered flush) and
  * zeroed first, and becomes free clean. In bounded steps: HVMEM_AGAIN, the block still belongs to its
- * owner, who must not use it any more. Errors: as hvmem_free_owned(), hvmem_settle(), HVMEM_E_STALE.
+ * owner, who must not use it any more, but may free it in another way: dirty then. A single frame takes one
+ * call. While a call is at work on a block all others that would free it are refused; what was done is
+ * kept with the block, so that no cursor, whatever it holds, frees what was not scrubbed.
+ * Errors: as hvmem_free_owned() (HVMEM_E_GATHERED also: another CPU is in such a call for it),
+ * hvmem_settle(), HVMEM_E_STALE (the cursor is not that of the last call for this block, or the block has
+ * changed hands since: nothing changed, a zero cursor begins anew), HVMEM_E_BUSY (it changed too often).
  */
 HVMEM_API hvmem_status hvmem_free_scrubbed(struct hvmem_heap *heap, hvmem_mfn mfn,
                                            hvmem_order order, struct hvmem_domain *domain,
