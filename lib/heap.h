@@ -73,6 +73,20 @@ struct hvmem__node {
     hvmem_u64 banks;                     /* banks on this node; admin lock */
 };
 
+/*
+ * Frames whose contents are being paid for just now, of allocated blocks that others may pay for as well
+ * (touched.h): ranges that do not overlap, each within one chunk of 2^9 frames. A chunk has its line.
+ */
+#define HVMEM__HOLD_LINES 16u
+#define HVMEM__HOLDS      6u
+#define HVMEM__HOLD_ORDER 9u
+struct hvmem__holds {
+    struct hvmem_lock lock;
+    hvmem_u32 count;
+    hvmem_u32 reserved;
+    hvmem_u64 range[HVMEM__HOLDS]; /* first frame << 10 | frames */
+} __attribute__((aligned(HVMEM_LINE)));
+
 struct hvmem__pcpu;
 struct hvmem__cpu_time;
 
@@ -130,6 +144,7 @@ struct hvmem_heap {
     hvmem_u64 flush_cpus; /* atomic */
     hvmem_u64 gathers;    /* open gathers that hold frames; atomic (gathered.h) */
 
+    struct hvmem__holds holds[HVMEM__HOLD_LINES];
     struct hvmem__node node[HVMEM_NODE_LIMIT];
 };
 

@@ -9,6 +9,7 @@
 #include "flush.h"
 #include "free.h"
 #include "pcpu.h"
+#include "touched.h"
 
 #define OWES_HOST (HVMEM_OWES_HOST0 | HVMEM_OWES_HOST1 | HVMEM_OWES_HOST2)
 
@@ -69,14 +70,69 @@ hvmem_status hvmem__pay_icache(struct hvmem_heap *heap)
     return hvmem__backend_icache_all(heap->backend, HVMEM_SCOPE_INNER) ? HVMEM_E_HOST : HVMEM_OK;
 }
 
-/* All of it for a block that the caller holds and whose flush was paid. */
+/* SCRUB and DCACHE among `due` for frames, held, of one block. */
+static hvmem_status pay_held(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 frames,
+                             hvmem_u32 due)
+{
+    struct hvmem__budget budget = hvmem__budget_whole();
+    hvmem_status status = HVMEM_OK;
+
+    while (frames && !status) {
+        struct hvmem__work work = {0, HVMEM_DC_CLEAN_INVALIDATE};
+        hvmem_u64 part = frames, done = 0;
+        hvmem_u32 owed = hvmem__touch_debts(heap, mfn, &part) & due;
+
+        if (owed & HVMEM_OWES_SCRUB)
+            work.what |= HVMEM__WORK_ZERO;
+        if (owed & HVMEM_OWES_DCACHE)
+            work.what |= HVMEM__WORK_DCACHE;
+        if (work.what && hvmem__contents(heap, mfn, part, &work, &done, &budget))
+            return HVMEM_E_HOST;
+        if (work.what)
+            status = hvmem__touch_paid(heap, mfn, part, due);
+        mfn += part;
+        frames -= part;
+    }
+    return status;
+}
+
+hvmem_status hvmem__pay_mapped(struct hvmem_heap *heap, hvmem_mfn *at, hvmem_mfn end, hvmem_u32 due,
+                               int may_stop)
+{
+    hvmem_status status = HVMEM_OK;
+    hvmem_u64 frames;
+
+    due &= ~hvmem__void_debts(heap);
+    while (*at < end && due && !status) {
+        frames = end - *at;
+        status = hvmem__touch_hold_wait(heap, *at, &frames);
+        if (status)
+            return status;
+        status = pay_held(heap, *at, frames, due);
+        hvmem__touch_release(heap, *at, frames);
+        if (!status)
+            *at += frames;
+        if (!status && may_stop && *at < end && hvmem__yield_wanted(&heap->host))
+            status = HVMEM_AGAIN;
+    }
+    return status;
+}
+
+/* All of it for a block whose flush was paid, which a guest may touch meanwhile. */
 static hvmem_status pay(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
                         hvmem__record record, hvmem_u32 due)
 {
+    const hvmem_u32 contents = HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE;
     struct hvmem__budget budget = hvmem__budget_whole();
     hvmem_u64 inside = 0;
-    hvmem_status status = hvmem__pay_block(heap, b, mfn, record, due, &inside, &budget);
+    hvmem_mfn at = mfn;
+    hvmem_status status = HVMEM_E_UNSUPPORTED;
 
+    if (hvmem__can_pay(heap, due))
+        status = hvmem__pay_block(heap, b, mfn, record, due & ~contents, &inside, &budget);
+    if (!status)
+        status = hvmem__pay_mapped(heap, &at, mfn + ((hvmem_mfn)1 << hvmem__rec_order(record)),
+                                   due & contents, 0);
     if (!status && due & HVMEM_OWES_ICACHE)
         status = hvmem__pay_icache(heap);
     return status;

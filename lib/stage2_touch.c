@@ -22,7 +22,7 @@ static hvmem_status pay(struct hvmem_stage2 *s2, hvmem_mfn mfn, hvmem_u64 frames
         owed &= HVMEM_OWES_SCRUB | (rights & HVMEM_S2_X ? HVMEM_OWES_ICACHE : 0);
         status = hvmem__s2_clean(s2, mfn, part, owed);
         if (!status)
-            status = hvmem__touch_paid(s2->heap, mfn, part);
+            status = hvmem__touch_paid(s2->heap, mfn, part, HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE);
         mfn += part;
         frames -= part;
     }
@@ -80,6 +80,7 @@ static hvmem_status begin(struct hvmem_stage2 *s2, hvmem_gfn gfn, struct stretch
 {
     struct hvmem__s2_path path;
     hvmem_u32 order, left;
+    hvmem_u64 frames;
 
     if (s2->state != HVMEM__S2_LIVE)
         return HVMEM_E_PHASE;
@@ -100,7 +101,14 @@ static hvmem_status begin(struct hvmem_stage2 *s2, hvmem_gfn gfn, struct stretch
     if (!left || s->record->failed)
         return HVMEM_OK; /* others pay for the rest */
     s->mfn = (hvmem__s2_address(&s2->f, path.entry) >> 12) + s->record->next;
-    s->frames = left < stretch(s2) ? left : stretch(s2);
+    frames = left < stretch(s2) ? left : stretch(s2);
+    if (!hvmem__touch_hold(s2->heap, s->mfn, &frames)) {
+        /* Somebody pays for it elsewhere. The leaf has not begun: its record is for others. */
+        if (!s->record->next)
+            s->record->gfn = 0;
+        return HVMEM_OK;
+    }
+    s->frames = (hvmem_u32)frames;
     s->rights = hvmem__s2_rights(&s2->f, path.entry);
     s->record->next += s->frames;
     s->record->running++;
@@ -153,6 +161,7 @@ hvmem_status hvmem__s2_first_touch(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem
     if (status != HVMEM_AGAIN)
         return status;
     status = pay(s2, s.mfn, s.frames, s.rights);
+    hvmem__touch_release(s2->heap, s.mfn, s.frames);
     state = hvmem__s2_lock(s2);
     end(s2, &s, status, outcome);
     hvmem__s2_unlock(s2, state);

@@ -11,6 +11,83 @@
 #include "pcpu.h"
 #include "sets.h"
 
+/* ---- who pays --------------------------------------------------------------------------------- */
+
+#define FRAMES_BITS 10u
+HVMEM_STATIC_ASSERT(((hvmem_u64)1 << HVMEM__HOLD_ORDER) < (hvmem_u64)1 << FRAMES_BITS,
+                    chunk_fits_its_range);
+
+static struct hvmem__holds *line_of(struct hvmem_heap *heap, hvmem_mfn mfn)
+{
+    return &heap->holds[(mfn >> HVMEM__HOLD_ORDER) % HVMEM__HOLD_LINES];
+}
+
+/* Of [mfn, *end) what nobody holds, from mfn on; 0: nothing. The line's lock held. */
+static int free_part(const struct hvmem__holds *line, hvmem_mfn mfn, hvmem_mfn *end)
+{
+    hvmem_u32 i;
+
+    for (i = 0; i < line->count; i++) {
+        hvmem_mfn first = line->range[i] >> FRAMES_BITS;
+        hvmem_mfn behind = first + (line->range[i] & (((hvmem_u64)1 << FRAMES_BITS) - 1));
+
+        if (behind <= mfn || first >= *end)
+            continue;
+        if (first <= mfn)
+            return 0;
+        *end = first;
+    }
+    return line->count < HVMEM__HOLDS;
+}
+
+int hvmem__touch_hold(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 *frames)
+{
+    struct hvmem__holds *line = line_of(heap, mfn);
+    hvmem_mfn end = (mfn | (((hvmem_mfn)1 << HVMEM__HOLD_ORDER) - 1)) + 1;
+    hvmem_u64 state;
+    int ours;
+
+    if (*frames < end - mfn)
+        end = mfn + *frames;
+    state = hvmem__lock(&heap->host, &line->lock, HVMEM__RANK_LEAF);
+    ours = free_part(line, mfn, &end);
+    if (ours) {
+        *frames = end - mfn;
+        hvmem__store(&line->range[line->count], mfn << FRAMES_BITS | *frames);
+        line->count++;
+    }
+    hvmem__unlock(&heap->host, &line->lock, HVMEM__RANK_LEAF, state);
+    return ours;
+}
+
+hvmem_status hvmem__touch_hold_wait(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 *frames)
+{
+    hvmem_u32 turns;
+
+    for (turns = 0; turns < HVMEM__HOLD_WAITS; turns++) {
+        if (hvmem__touch_hold(heap, mfn, frames))
+            return HVMEM_OK;
+        hvmem__relax(&heap->host);
+    }
+    return HVMEM_E_BUSY;
+}
+
+void hvmem__touch_release(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 frames)
+{
+    struct hvmem__holds *line = line_of(heap, mfn);
+    hvmem_u64 state = hvmem__lock(&heap->host, &line->lock, HVMEM__RANK_LEAF);
+    hvmem_u32 i = 0;
+
+    while (i < line->count && line->range[i] != (mfn << FRAMES_BITS | frames))
+        i++;
+    HVMEM__ASSERT2(&heap->host, i < line->count);
+    line->count--;
+    hvmem__store(&line->range[i], line->range[line->count]);
+    hvmem__unlock(&heap->host, &line->lock, HVMEM__RANK_LEAF, state);
+}
+
+/* ---- what is owed ----------------------------------------------------------------------------- */
+
 /* The block outside the free sets that holds a frame. */
 struct holder {
     struct hvmem__bank *bank;
@@ -64,6 +141,7 @@ struct paid {
     struct hvmem_heap *heap;
     struct hvmem__arena *arena;
     hvmem_mfn lo, hi;
+    hvmem_u32 what; /* HVMEM_OWES_SCRUB, _DCACHE */
 };
 
 /*
@@ -100,10 +178,12 @@ static hvmem__record with_paid(const struct paid *p, const struct holder *h)
     hvmem_u32 order = hvmem__rec_order(h->record), dirt = hvmem__rec_dirt(h->record), left;
     hvmem__record to = h->record;
 
-    left = clean(p, h->bank, h->head, order, dirt);
-    if (dirt != HVMEM__DIRT_CLEAN)
+    if (dirt != HVMEM__DIRT_CLEAN && p->what & HVMEM_OWES_SCRUB) {
+        left = clean(p, h->bank, h->head, order, dirt);
         to = hvmem__rec_with_dirt(to, left);
-    if (p->lo <= h->head && p->hi >= h->head + ((hvmem_u64)1 << order))
+    }
+    if (p->what & HVMEM_OWES_DCACHE && p->lo <= h->head &&
+        p->hi >= h->head + ((hvmem_u64)1 << order))
         to = hvmem__rec_with_owed(to, hvmem__rec_owed(to) & ~HVMEM_OWES_DCACHE);
     return to;
 }
@@ -138,10 +218,11 @@ static hvmem_status record_paid(const struct paid *p, struct hvmem__bank *b, str
     return status;
 }
 
-hvmem_status hvmem__touch_paid(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 frames)
+hvmem_status hvmem__touch_paid(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 frames,
+                               hvmem_u32 paid)
 {
     struct hvmem__bank *b = hvmem__bank_of(heap, mfn);
-    struct paid p = {heap, HVMEM_NULL, mfn, mfn + frames};
+    struct paid p = {heap, HVMEM_NULL, mfn, mfn + frames, paid};
     hvmem_status status;
     struct holder h;
     hvmem__record to;

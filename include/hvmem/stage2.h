@@ -48,8 +48,9 @@ struct hvmem_domain_ops;
 #define HVMEM_S2_DEVICE 2u /* arm64 Device-nGnRE, EPT UC, NPT PAT entry 3 (UC) */
 
 /* Flags of a stage 2. */
-#define HVMEM_S2_TRACK       1u /* arm access tracking when the domain starts */
-#define HVMEM_S2_FIRST_TOUCH 2u /* WB frames are cleaned when the guest first touches them */
+#define HVMEM_S2_TRACK 1u /* arm access tracking when the domain starts */
+/* WB frames are scrubbed (if they owe it) and cleaned when the guest first touches them: once, wherever mapped. */
+#define HVMEM_S2_FIRST_TOUCH 2u
 #define HVMEM_S2_FORCE_WB    4u /* arm64: HCR_EL2.FWB encodings; EPT: ignore the guest's PAT */
 
 #define HVMEM_S2_LEVEL_AUTO 0xffu

@@ -99,6 +99,22 @@ static void on_clean(struct stage2_rig *rig, hvmem_mfn mfn)
     race->dirty[offset] = race->waits[offset] = 0;
 }
 
+/* As on_clean(), but whoever scrubs may be held up anywhere before the frame is zeroed. */
+static void on_zero(struct stage2_rig *rig, hvmem_mfn mfn)
+{
+    struct stage2_race *race = running;
+    int offset = in_block(race, mfn);
+
+    (void)rig;
+    if (offset < 0)
+        return;
+    if (offset < 2)
+        test_yield();
+    if (race->written[offset])
+        race_wrong(race, "what the guest wrote is scrubbed", mfn);
+    race->zeroed[offset]++;
+}
+
 /* What a store went to is dirty. */
 static void on_access(struct stage2_rig *rig, uint64_t gfn, uint64_t mfn, unsigned access)
 {
@@ -107,7 +123,7 @@ static void on_access(struct stage2_rig *rig, uint64_t gfn, uint64_t mfn, unsign
     (void)rig;
     (void)gfn;
     if ((access & HVMEM_S2_W) && offset >= 0)
-        running->dirty[offset] = 1;
+        running->dirty[offset] = running->written[offset] = 1;
 }
 
 static int at_point(const char *name, void *ctx)
@@ -139,6 +155,7 @@ static void begin(void *ctx)
     program->setup(race);
     race->rig.on_flush = on_flush;
     race->rig.on_clean = on_clean;
+    race->rig.on_zero = on_zero;
     race->rig.on_access = on_access;
     test_set_point_hook(at_point, NULL);
 }
@@ -206,6 +223,26 @@ void race_block(struct stage2_race *race)
     hvmem_mfn mfn;
 
     REQUIRE_EQ(hvmem_alloc_order(race->rig.heap, 9, &mfn), HVMEM_OK);
+    race->block = mfn;
+}
+
+void race_dirty_block(struct stage2_race *race)
+{
+    struct hvmem_request request;
+    struct hvmem_block block;
+    hvmem_mfn mfn;
+
+    memset(&request, 0, sizeof request);
+    request.size = sizeof request;
+    request.order = 9;
+    request.node = HVMEM_NODE_ANY;
+    request.domain = race->rig.domain;
+    REQUIRE_EQ(hvmem_alloc(race->rig.heap, &request, &mfn), HVMEM_OK);
+    REQUIRE_EQ(hvmem_free_owned(race->rig.heap, mfn, 9, race->rig.domain, 0), HVMEM_OK);
+    request.flags = HVMEM_REQ_DEFER_SCRUB | HVMEM_REQ_DEFER_DCACHE | HVMEM_REQ_DEFER_ICACHE;
+    REQUIRE_EQ(hvmem_alloc(race->rig.heap, &request, &mfn), HVMEM_OK);
+    REQUIRE_EQ(hvmem_lookup(race->rig.heap, mfn, &block), HVMEM_OK);
+    REQUIRE(block.owed & HVMEM_OWES_SCRUB);
     race->block = mfn;
 }
 

@@ -6,7 +6,7 @@
  *   - tables never offer another translation than one still held, where a break is due before,
  *   - what is held was touched, but for a call that has cleared entries and not flushed yet,
  *   - a frame that waits for its first touch is not reached before it is clean, and not cleaned
- *     when it was given away.
+ *     when it was given away; and it is not scrubbed any more once the guest wrote to it.
  */
 #ifndef STAGE2_RACE_H
 #define STAGE2_RACE_H
@@ -51,9 +51,11 @@ struct stage2_race {
     const char *wrong; /* what the oracle saw first */
     uint64_t wrong_page;
     /* By offset in the block. */
-    uint8_t dirty[RACE_FRAMES]; /* written and not cleaned since */
-    uint8_t waits[RACE_FRAMES]; /* must be cleaned before anybody reaches it */
-    uint8_t given[RACE_FRAMES]; /* another owner's: nobody may clean it */
+    uint8_t dirty[RACE_FRAMES];   /* written and not cleaned since */
+    uint8_t waits[RACE_FRAMES];   /* must be cleaned before anybody reaches it */
+    uint8_t given[RACE_FRAMES];   /* another owner's: nobody may clean it */
+    uint8_t written[RACE_FRAMES]; /* holds what the guest wrote: nobody may scrub it */
+    uint64_t zeroed[RACE_FRAMES];
     /* For the program. */
     hvmem_status status[3];
     uint64_t done[3];
@@ -74,6 +76,8 @@ void race_wrong(struct stage2_race *race, const char *what, uint64_t page);
 /* In setup: hardware looks at gfn; a block of 512 frames of the heap (race->block). */
 void race_watch(struct stage2_race *race, uint64_t gfn);
 void race_block(struct stage2_race *race);
+/* The same, a domain's, with an earlier owner's contents in it: it owes SCRUB and DCACHE. */
+void race_dirty_block(struct stage2_race *race);
 
 /* Calls of the library, with what the oracle must know about them. */
 hvmem_status race_map(struct stage2_race *race, uint64_t gfn, uint64_t frames, uint64_t mfn);

@@ -127,7 +127,12 @@ static hvmem_status dcache(struct hvmem_backend *be, hvmem_u32 op, hvmem_uptr ad
 
 static hvmem_status zero(struct hvmem_backend *be, hvmem_uptr addr, hvmem_size bytes)
 {
-    (void)be;
+    struct stage2_rig *rig = be->ctx;
+    uint64_t page = addr - (hvmem_uptr)rig->pool, end = page + bytes;
+
+    for (; rig->on_zero != NULL && page < end; page += 4096)
+        if (page % 4096 == 0)
+            rig->on_zero(rig, RIG_BASE + page / 4096);
     memset((void *)addr, 0, bytes);
     return HVMEM_OK;
 }
@@ -408,6 +413,7 @@ void stage2_rig_close(struct stage2_rig *rig)
 
     rig->on_flush = NULL;
     rig->on_clean = NULL;
+    rig->on_zero = NULL;
     if (rig->s2 != NULL) {
         memset(&cursor, 0, sizeof cursor);
         do

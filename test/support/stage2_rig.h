@@ -41,6 +41,7 @@ struct stage2_rig {
     uint64_t lines;
     void (*on_flush)(struct stage2_rig *rig, const struct hvmem_tlb_flush *flush);
     void (*on_clean)(struct stage2_rig *rig, hvmem_mfn mfn);
+    void (*on_zero)(struct stage2_rig *rig, hvmem_mfn mfn); /* before each frame */
     void (*on_access)(struct stage2_rig *rig, uint64_t gfn, uint64_t mfn, unsigned access);
     /* Threads as CPUs: who this is, a turn of a wait, mutual exclusion over TLBs and counts. */
     hvmem_cpu (*cpu)(void);
