@@ -364,13 +364,16 @@ static void relay_body(struct stress *stress, unsigned me, void *argument)
     }
 }
 
-/* So many heaps, and more as long as no CPU came upon a barrier that failed. */
+/*
+ * So many heaps, and more (seconds of them) as long as no CPU came upon a barrier that failed: on a busy machine
+ * one thread may be over before the other begins.
+ */
 static void relays(uint64_t heaps, uint64_t rounds)
 {
     uint64_t refused = 0;
     uint64_t done;
 
-    for (done = 0; done < heaps || (refused == 0 && done < heaps + 100); done++) {
+    for (done = 0; done < heaps || (refused == 0 && done < heaps + 20000); done++) {
         struct world *world = barrier_world(0);
         struct stress *stress = stress_new(world, 0, FRAMES);
         struct relay relay;
