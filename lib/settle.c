@@ -22,7 +22,8 @@ hvmem_u32 hvmem__void_debts(const struct hvmem_heap *heap)
 {
     hvmem_u32 none = 0;
 
-    if (features(heap) & HVMEM_CAP_FWB)
+    /* Where fetches do not see the data caches, zeroes that stay there leave old code to be fetched. */
+    if (features(heap) & HVMEM_CAP_FWB && features(heap) & (HVMEM_CAP_IDC | HVMEM_CAP_ICOHERENT))
         none |= HVMEM_OWES_DCACHE;
     if (features(heap) & HVMEM_CAP_ICOHERENT ||
         (features(heap) & HVMEM_CAP_DIC && features(heap) & HVMEM_CAP_IDC))

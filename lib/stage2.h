@@ -148,8 +148,9 @@ hvmem_status hvmem__s2_split(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 l
 void hvmem__s2_make_parts(struct hvmem_stage2 *s2, struct hvmem__s2_path *path, hvmem_u64 leaf);
 
 /*
- * stage2_clean.c: clean and invalidate frames to the point of coherency; before that, scrub them, and
- * after it make them fit to be fetched, as `what` says (HVMEM_OWES_SCRUB, _ICACHE). No lock held.
+ * stage2_clean.c: clean and invalidate frames to the point of coherency, unless the guest cannot but see
+ * the caches (with HVMEM_OWES_DCACHE in `what` it can: they are mapped uncached); before that, scrub them,
+ * and after it make them fit to be fetched, as `what` says (HVMEM_OWES_SCRUB, _ICACHE). No lock held.
  */
 hvmem_status hvmem__s2_clean(struct hvmem_stage2 *s2, hvmem_mfn mfn, hvmem_u64 frames,
                              hvmem_u32 what);

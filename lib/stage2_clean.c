@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* stage2_clean.c: which work the contents of a guest's frames need on this machine. */
-#include "cache.h"
+#include "settle.h"
 #include "stage2.h"
 
 hvmem_status hvmem__s2_clean(struct hvmem_stage2 *s2, hvmem_mfn mfn, hvmem_u64 frames,
@@ -17,7 +17,8 @@ hvmem_status hvmem__s2_clean(struct hvmem_stage2 *s2, hvmem_mfn mfn, hvmem_u64 f
     if (what & HVMEM_OWES_SCRUB)
         work.what |= HVMEM__WORK_ZERO;
     /* A guest whose accesses are write-back whatever it says sees what the caches hold. */
-    if (caps->dline && !(s2->f.flags && (caps->features & HVMEM_CAP_FWB)))
+    if (caps->dline && ((what & HVMEM_OWES_DCACHE) || !s2->f.flags ||
+                        !(hvmem__void_debts(s2->heap) & HVMEM_OWES_DCACHE)))
         work.what |= HVMEM__WORK_DCACHE;
     if ((what & HVMEM_OWES_ICACHE) && !(caps->features & (HVMEM_CAP_DIC | HVMEM_CAP_ICOHERENT)))
         work.what |= HVMEM__WORK_ICACHE;

@@ -11,16 +11,20 @@
  * Scrub before clean before fetch. What is paid leaves the record of its block before the guest can reach
  * it: mapped untouched once more, elsewhere or again, it keeps what the guest wrote.
  */
-static hvmem_status pay(struct hvmem_stage2 *s2, hvmem_mfn mfn, hvmem_u64 frames, hvmem_u32 rights)
+static hvmem_status pay(struct hvmem_stage2 *s2, hvmem_mfn mfn, hvmem_u64 frames, hvmem_u64 leaf)
 {
+    hvmem_u32 rights = hvmem__s2_rights(&s2->f, leaf), uncached = 0;
     hvmem_status status = HVMEM_OK;
+
+    if (hvmem__s2_type(&s2->f, leaf) != HVMEM_S2_WB)
+        uncached = HVMEM_OWES_DCACHE;
 
     while (frames && !status) {
         hvmem_u64 part = frames;
         hvmem_u32 owed = hvmem__touch_debts(s2->heap, mfn, &part);
 
         owed &= HVMEM_OWES_SCRUB | (rights & HVMEM_S2_X ? HVMEM_OWES_ICACHE : 0);
-        status = hvmem__s2_clean(s2, mfn, part, owed);
+        status = hvmem__s2_clean(s2, mfn, part, owed | uncached);
         if (!status)
             status = hvmem__touch_paid(s2->heap, mfn, part, HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE);
         mfn += part;
@@ -67,7 +71,8 @@ struct stretch {
     struct hvmem__s2_touch *record;
     hvmem_gfn gfn; /* of the leaf */
     hvmem_mfn mfn; /* of the stretch */
-    hvmem_u32 frames, rights;
+    hvmem_u64 leaf;
+    hvmem_u32 frames;
     hvmem_u32 level; /* NEED_SPLIT: of the leaf */
 };
 
@@ -109,7 +114,7 @@ static hvmem_status begin(struct hvmem_stage2 *s2, hvmem_gfn gfn, struct stretch
         return HVMEM_OK;
     }
     s->frames = (hvmem_u32)frames;
-    s->rights = hvmem__s2_rights(&s2->f, path.entry);
+    s->leaf = path.entry;
     s->record->next += s->frames;
     s->record->running++;
     return HVMEM_AGAIN;
@@ -160,7 +165,7 @@ hvmem_status hvmem__s2_first_touch(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem
     }
     if (status != HVMEM_AGAIN)
         return status;
-    status = pay(s2, s.mfn, s.frames, s.rights);
+    status = pay(s2, s.mfn, s.frames, s.leaf);
     hvmem__touch_release(s2->heap, s.mfn, s.frames);
     state = hvmem__s2_lock(s2);
     end(s2, &s, status, outcome);

@@ -110,13 +110,13 @@ struct hvmem_tlb_flush {
 #define HVMEM_CAP_BROADCAST     (1ull << 0) /* scope INNER works without host IPIs */
 #define HVMEM_CAP_OUTER         (1ull << 1) /* scope OUTER works */
 #define HVMEM_CAP_RANGE         (1ull << 2) /* range operations exist (arm64 TLBIRANGE, INVLPGB count) */
-#define HVMEM_CAP_TTL           (1ull << 3) /* level hints are encoded */
-#define HVMEM_CAP_USER_IDS      (1ull << 4) /* tagged stage 1 (PCID, ASID) */
-#define HVMEM_CAP_USER_RANGE    (1ull << 5) /* one page of a tagged space can be invalidated */
-#define HVMEM_CAP_STAGE2        (1ull << 6) /* STAGE2 whole-space invalidation works */
-#define HVMEM_CAP_STAGE2_RANGE  (1ull << 7) /* STAGE2 by guest-physical address works */
-#define HVMEM_CAP_GUEST         (1ull << 8) /* GUEST regime works (VPID, SVM ASID, VMALLE1) */
-#define HVMEM_CAP_FWB           (1ull << 9) /* stage 2 can force write-back: no D-cache work owed */
+#define HVMEM_CAP_TTL           (1ull << 3)  /* level hints are encoded */
+#define HVMEM_CAP_USER_IDS      (1ull << 4)  /* tagged stage 1 (PCID, ASID) */
+#define HVMEM_CAP_USER_RANGE    (1ull << 5)  /* one page of a tagged space can be invalidated */
+#define HVMEM_CAP_STAGE2        (1ull << 6)  /* STAGE2 whole-space invalidation works */
+#define HVMEM_CAP_STAGE2_RANGE  (1ull << 7)  /* STAGE2 by guest-physical address works */
+#define HVMEM_CAP_GUEST         (1ull << 8)  /* GUEST regime works (VPID, SVM ASID, VMALLE1) */
+#define HVMEM_CAP_FWB           (1ull << 9)  /* every stage 2 forces write-back (else clear it) */
 #define HVMEM_CAP_IDC           (1ull << 10) /* no clean to PoU needed for code */
 #define HVMEM_CAP_DIC           (1ull << 11) /* no I-cache invalidation needed for code */
 #define HVMEM_CAP_ICOHERENT     (1ull << 12) /* I-cache snoops stores (x86) */

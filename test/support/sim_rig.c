@@ -371,7 +371,7 @@ static hvmem_u64 features_of(unsigned flags)
                              : HVMEM_CAP_ICOHERENT | HVMEM_CAP_USER_IDS | HVMEM_CAP_USER_RANGE;
 
     if (flags & SIM_FORCED)
-        features |= HVMEM_CAP_FWB | HVMEM_CAP_IDC;
+        features |= HVMEM_CAP_FWB | (flags & SIM_POU ? 0 : HVMEM_CAP_IDC);
     return features | HVMEM_CAP_FAST_ZERO;
 }
 

@@ -37,6 +37,7 @@ enum {
 #define SIM_NO_CACHE  8u      /* HVMEM_CONFIG_NO_CPU_CACHE */
 #define SIM_DEVICES   16u     /* two of them */
 #define SIM_FORCED    32u     /* stage 2 forces write-back, and fetches see the data cache */
+#define SIM_POU       262144u /* with SIM_FORCED: they do not */
 #define SIM_QUIET     64u     /* nothing happens at points by itself */
 #define SIM_ARM64     131072u /* with SIM_BROADCAST: flushes by the recording arm64 back-end */
 #define SIM_FIXED     65536u  /* the same random numbers in every run */
