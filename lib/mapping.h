@@ -66,7 +66,8 @@ HVMEM_INLINE void hvmem__mapping_unlock(struct hvmem_mapping *mapping, hvmem_u64
 
 /*
  * Entries are about to wait for a CPU's fault. 0: they must not, for a device walks the tables. From now on
- * no device is let in, until hvmem__mapping_faultless(). Mapping lock not held.
+ * no device is let in, until hvmem__mapping_faultless(). Where both may be called, asked under one lock
+ * with the change of the entries: else a disarm in between takes it back. Mapping lock not held.
  */
 int hvmem__mapping_may_fault(struct hvmem_mapping *mapping);
 

@@ -54,6 +54,6 @@ void hvmem__s2_npt_format(struct hvmem__s2_format *f)
     f->broken = (hvmem_u64)1 << 52;
     f->unclean = (hvmem_u64)1 << 53;
     f->touched = (hvmem_u64)1 << 54;
-    f->aged = (hvmem_u64)1 << 55;
+    f->aged = (hvmem_u64)1 << 10;
     f->count_shift = 52;
 }

@@ -8,12 +8,13 @@
 #define FIRST_TOUCH 100u /* outcome of the step alone */
 
 /*
- * Make the entries of a table invalid: none of them was touched since the entry above became invalid. No
- * flush is owed: what hardware had loaded below that entry was flushed with it, or will be.
+ * Make the entries of a table invalid: none of them was touched since the entry above became invalid, which
+ * arming did, so that nothing of them is to be cleaned either. No flush is owed: what hardware had loaded
+ * below that entry was flushed with it, or will be.
  */
 static void push_down(const struct hvmem_stage2 *s2, hvmem_u64 *table)
 {
-    hvmem_u64 keep = ~s2->f.valid, *end = table + 512;
+    hvmem_u64 keep = ~(s2->f.valid | s2->f.aged), *end = table + 512;
 
     for (; table != end; table += 4) {
         hvmem__store(&table[0], table[0] & keep);
@@ -98,7 +99,7 @@ static HVMEM_NOINLINE hvmem_status populate(struct hvmem_stage2 *s2, hvmem_gfn g
         status = HVMEM_E_ARG;
     else if (leaf.mfn >> (s2->output_bits - 12) || gfn + span >= (hvmem_u64)1 << 52)
         status = HVMEM_E_RANGE;
-    else if ((leaf.state & HVMEM_S2_UNCLEAN) && !hvmem__mapping_may_fault(&s2->mapping))
+    else if ((leaf.state & HVMEM_S2_UNCLEAN) && hvmem__s2_shared(s2))
         status = HVMEM_E_BUSY; /* a device cannot fault */
     gfn &= ~(span - 1);
     if (!status)

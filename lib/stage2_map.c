@@ -90,6 +90,9 @@ static hvmem_status map_step(struct hvmem_stage2 *s2, struct piece *p)
         p->flushed = s2->removals;
         return HVMEM__S2_NEED_FLUSH;
     }
+    /* A device cannot fault (and would see the earlier owner's data). */
+    if ((p->leaf->state & HVMEM_S2_UNCLEAN) && !hvmem__mapping_may_fault(&s2->mapping))
+        return HVMEM_E_BUSY;
     while (p->gfn < p->end && budget) {
         level = level_for(s2, p);
         hvmem__s2_walk(s2, p->gfn, &path);
@@ -210,8 +213,8 @@ hvmem_status hvmem_stage2_map(struct hvmem_stage2 *s2, const struct hvmem_stage2
     if (!s2 || !request)
         return HVMEM_E_ARG;
     status = check_map(s2, request);
-    /* A device cannot fault (and would see the earlier owner's data). */
-    if (!status && touch_pays(s2, request) && !hvmem__mapping_may_fault(&s2->mapping))
+    /* Before anything is unmapped; what decides is the look that is taken under the lock. */
+    if (!status && touch_pays(s2, request) && hvmem__s2_shared(s2))
         status = HVMEM_E_BUSY;
     if (!status && (request->flags & HVMEM_S2_REPLACE))
         status = hvmem_stage2_unmap(s2, request->gfn, request->frames, HVMEM_NULL, &gone);

@@ -42,9 +42,6 @@ static HVMEM_CALLBACK hvmem_status ops_map_untouched(void *ctx, hvmem_gfn gfn, h
 {
     struct hvmem_stage2 *s2 = ctx;
 
-    /* A device cannot fault (and would see the earlier owner's data). */
-    if (!hvmem__mapping_may_fault(&s2->mapping))
-        return HVMEM_E_BUSY;
     return map_block(s2, gfn, mfn, order, HVMEM_S2_UNCLEAN);
 }
 

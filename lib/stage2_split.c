@@ -57,13 +57,16 @@ static int is_leaf_at(const struct hvmem_stage2 *s2, const struct hvmem__s2_path
     return path->level == level && hvmem__s2_present(&s2->f, path->entry);
 }
 
-/*
- * Break, under the lock. HVMEM_OK: nothing (more) is to be done. HVMEM_AGAIN: flush, then make; *seq is
- * the count of breaks.
- */
+/* A break of this call's, or one that it met. */
+struct breaking {
+    hvmem_u64 seq; /* the count of breaks */
+    int own;
+};
+
+/* Break, under the lock. HVMEM_OK: nothing (more) is to be done. HVMEM_AGAIN: flush, then make. */
 static hvmem_status start_split(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 level,
                                 struct hvmem_gather *gather, struct hvmem_gather *flush,
-                                hvmem_u64 *seq)
+                                struct breaking *breaking)
 {
     struct hvmem__s2_path path;
 
@@ -79,24 +82,25 @@ static hvmem_status start_split(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u3
         return HVMEM__S2_NEED_WAIT;
     /* Unclean entries were never valid. */
     if ((path.entry & s2->f.unclean) || !s2->must_break) {
-        if (hvmem__s2_cached(s2, path.entry, path.walkable) && gather)
-            hvmem__s2_tell(s2, gather, gfn, 1, level, path.entry);
+        if (hvmem__s2_cached(s2, path.entry, path.walkable))
+            hvmem__s2_tell(s2, gather ? gather : flush, gfn, 1, level, path.entry);
         hvmem__s2_make_parts(s2, &path, path.entry);
         return HVMEM_OK;
     }
     if (hvmem__s2_cached(s2, path.entry, path.walkable))
         hvmem__s2_tell(s2, flush, gfn, 1, level, path.entry);
-    if (!(path.entry & s2->f.broken)) {
+    breaking->own = !(path.entry & s2->f.broken);
+    if (breaking->own) {
         ++*break_count(s2, gfn, level);
         hvmem__s2_put(s2, &path, broken_of(s2, path.entry));
     }
-    *seq = *break_count(s2, gfn, level);
+    breaking->seq = *break_count(s2, gfn, level);
     return HVMEM_AGAIN;
 }
 
 /* Make, under the lock; `flushed`: the flush's status. HVMEM_AGAIN: start over. */
 static hvmem_status end_split(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 level,
-                              hvmem_u64 seq, hvmem_status flushed)
+                              const struct breaking *breaking, hvmem_status flushed)
 {
     struct hvmem__s2_path path;
 
@@ -104,8 +108,11 @@ static hvmem_status end_split(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 
         return HVMEM_E_PHASE;
     hvmem__s2_walk(s2, gfn, &path);
     if (!is_leaf_at(s2, &path, level) || !(path.entry & s2->f.broken) ||
-        *break_count(s2, gfn, level) != seq)
+        *break_count(s2, gfn, level) != breaking->seq)
         return flushed ? flushed : HVMEM_AGAIN;
+    /* A merge may have broken it: then what is cached may be smaller. */
+    if (flushed && !breaking->own)
+        return flushed;
     if (!flushed && s2->pool_count) {
         hvmem__s2_make_parts(s2, &path, path.entry);
         return HVMEM_OK;
@@ -120,20 +127,21 @@ static hvmem_status try_split(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 
 {
     hvmem_u32 order = hvmem__s2_order(level);
     struct hvmem_gather flush;
+    struct breaking breaking = {0, 0};
     hvmem_status status, ended;
-    hvmem_u64 state, seq = 0;
+    hvmem_u64 state;
 
     status = hvmem__s2_gather(s2, &flush, (gfn >> order) << order, (hvmem_u64)1 << order);
     if (status)
         return status;
     state = hvmem__s2_lock(s2);
-    status = start_split(s2, gfn, level, gather, &flush, &seq);
+    status = start_split(s2, gfn, level, gather, &flush, &breaking);
     hvmem__s2_unlock(s2, state);
     ended = hvmem_gather_finish(&flush);
     if (status != HVMEM_AGAIN)
         return status == HVMEM__S2_NEED_TABLES ? HVMEM_AGAIN : status;
     state = hvmem__s2_lock(s2);
-    status = end_split(s2, gfn, level, seq, ended);
+    status = end_split(s2, gfn, level, &breaking, ended);
     hvmem__s2_unlock(s2, state);
     return status;
 }
@@ -207,6 +215,9 @@ static int start_merge(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 level,
     leaf =
         hvmem__s2_make_leaf(&s2->f, level, hvmem__s2_address(&s2->f, table[0]),
                             hvmem__s2_rights(&s2->f, table[0]), hvmem__s2_type(&s2->f, table[0]));
+    /* What says touched below an invalid entry is from before arming. */
+    if (!hvmem__s2_valid(&s2->f, old))
+        any = 0;
     if (!(any & s2->f.valid))
         leaf = hvmem__s2_invalid(&s2->f, leaf) | (any & s2->f.aged);
     path.level = level;

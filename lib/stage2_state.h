@@ -60,6 +60,8 @@ struct hvmem__s2_setway {
     hvmem_u32 reserved;
     hvmem_u64 noted[8]; /* bit i: entry i is still to be cleaned */
     hvmem_u64 cleaned;  /* frames of the lowest noted entry that are clean */
+    hvmem_u32 all;      /* what is untouched is not known: this pass notes all there is */
+    hvmem_u32 spare;
 };
 
 struct hvmem_stage2 {

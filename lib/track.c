@@ -50,7 +50,7 @@ int hvmem__s2_clear_root(struct hvmem_stage2 *s2, struct hvmem__s2_open *open)
 
         if (!hvmem__s2_present(&s2->f, entry))
             continue;
-        /* A block that is broken just now becomes whole again untouched. */
+        /* A block that is broken just now becomes whole again untouched. (In a table that is its count.) */
         if (!hvmem__s2_is_table(&s2->f, entry, s2->start_level))
             entry &= ~s2->f.touched;
         hvmem__store_release(&root[open->at], hvmem__s2_invalid(&s2->f, entry) & ~s2->f.aged);
@@ -85,7 +85,7 @@ hvmem_status hvmem_track_arm(struct hvmem_stage2 *s2, struct hvmem_cursor *curso
     status = last ? hvmem_shootdown(&s2->mapping, HVMEM_NULL, 0, 0) : HVMEM_AGAIN;
     state = hvmem__s2_lock(s2);
     if (!status)
-        s2->arming = 0;
+        s2->arming = s2->setway.all = 0;
     else if (status != HVMEM_AGAIN)
         hvmem__store(&s2->armed, 0u);
     hvmem__s2_leave(&s2->arm, status == HVMEM_AGAIN ? status : HVMEM_OK, cursor);
@@ -198,8 +198,6 @@ hvmem_status hvmem_track_age(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 f
     status = flags & ~HVMEM_AGE_CLEAR ? HVMEM_E_ARG : hvmem__s2_check_range(s2, gfn, frames);
     if (!status && frames > AGE_FRAMES)
         status = HVMEM_E_RANGE;
-    if (!status && (flags & HVMEM_AGE_CLEAR) && !hvmem__mapping_may_fault(&s2->mapping))
-        status = HVMEM_E_BUSY;
     if (!status) {
         memset(&work, 0, sizeof work);
         work.kind = flags & HVMEM_AGE_CLEAR ? HVMEM__S2_AGE_CLEAR : HVMEM__S2_AGE;

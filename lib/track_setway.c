@@ -45,7 +45,7 @@ static void note_run(struct hvmem_stage2 *s2, struct hvmem__s2_path *path,
         if (hvmem__s2_present(&s2->f, leaf) && hvmem__s2_is_table(&s2->f, leaf, level))
             break;
         if (hvmem__s2_present(&s2->f, leaf) &&
-            (hvmem__s2_valid(&s2->f, leaf) ||
+            (hvmem__s2_valid(&s2->f, leaf) || (w->all && !(leaf & s2->f.unclean)) ||
              (leaf & (s2->f.aged | (leaf & s2->f.broken ? s2->f.touched : 0))))) {
             hvmem__store_release(slot,
                                  hvmem__s2_invalid(&s2->f, leaf) & ~(s2->f.aged | s2->f.touched));
@@ -72,12 +72,12 @@ static void rearm_step(struct hvmem_stage2 *s2, struct hvmem_gather *gather,
     hvmem__store(&s2->armed, 1u); /* what is mapped from here on is clean */
     while (w->open.at < end && budget--) {
         hvmem__s2_walk(s2, w->open.at, &path);
-        if (hvmem__s2_present(&s2->f, path.entry) && path.walkable) {
+        if (hvmem__s2_present(&s2->f, path.entry) && (path.walkable || w->all)) {
             note_run(s2, &path, gather, progress);
             return;
         }
         /* An invalid table: nothing below it was touched, however deep. */
-        while (!path.walkable && path.level > s2->start_level &&
+        while (!w->all && !path.walkable && path.level > s2->start_level &&
                !hvmem__s2_valid(&s2->f, *path.slot[path.level - 1]))
             path.level--;
         w->open.at += hvmem__s2_rest(w->open.at, path.level);
@@ -97,10 +97,12 @@ static hvmem_status rearm(struct hvmem_stage2 *s2, struct hvmem_track_progress *
     if (status)
         return status;
     state = hvmem__s2_lock(s2);
-    if (s2->state == HVMEM__S2_LIVE)
-        rearm_step(s2, &gather, progress);
-    else
+    if (s2->state != HVMEM__S2_LIVE)
         status = HVMEM_E_PHASE;
+    else if (!hvmem__mapping_may_fault(&s2->mapping))
+        status = HVMEM_E_BUSY;
+    else
+        rearm_step(s2, &gather, progress);
     hvmem__s2_unlock(s2, state);
     w->open.phase = FLUSH_FAILED;
     if (!status)
@@ -179,6 +181,29 @@ static hvmem_status clean(struct hvmem_stage2 *s2, hvmem_u32 lines,
 
 /* ---- public --------------------------------------------------------------------------------- */
 
+/*
+ * After an arming whose flush failed CPUs may have gone on through what they held, and nobody saw it: flush,
+ * and take everything for touched until a pass has been through all of it.
+ */
+static hvmem_status recover(struct hvmem_stage2 *s2)
+{
+    hvmem_status status = HVMEM_OK;
+    hvmem_u64 state = hvmem__s2_lock(s2);
+    hvmem_u32 lost = s2->arming;
+
+    hvmem__s2_unlock(s2, state);
+    if (lost)
+        status = hvmem_shootdown(&s2->mapping, HVMEM_NULL, 0, 0);
+    if (!lost || status)
+        return status;
+    state = hvmem__s2_lock(s2);
+    s2->arming = s2->state != HVMEM__S2_LIVE; /* teardown sets it too */
+    s2->setway.all = 1;
+    s2->setway.open.at = 0;
+    hvmem__s2_unlock(s2, state);
+    return HVMEM_OK;
+}
+
 static hvmem_status setway(struct hvmem_stage2 *s2, hvmem_u32 lines,
                            struct hvmem_track_progress *progress)
 {
@@ -188,6 +213,8 @@ static hvmem_status setway(struct hvmem_stage2 *s2, hvmem_u32 lines,
 
     if (w->open.phase == FLUSH_FAILED)
         status = hvmem_shootdown(&s2->mapping, HVMEM_NULL, 0, 0);
+    if (!status)
+        status = recover(s2);
     if (status)
         return status;
     w->open.phase = 0;
@@ -197,7 +224,10 @@ static hvmem_status setway(struct hvmem_stage2 *s2, hvmem_u32 lines,
         status = clean(s2, lines, progress);
     if (status)
         return status;
-    return w->open.at < end ? HVMEM_AGAIN : HVMEM_OK;
+    if (w->open.at < end)
+        return HVMEM_AGAIN;
+    w->all = 0;
+    return HVMEM_OK;
 }
 
 hvmem_status hvmem_track_setway(struct hvmem_stage2 *s2, hvmem_u32 lines,
@@ -215,7 +245,7 @@ hvmem_status hvmem_track_setway(struct hvmem_stage2 *s2, hvmem_u32 lines,
     state = hvmem__s2_lock(s2);
     if (s2->state != HVMEM__S2_LIVE)
         status = HVMEM_E_PHASE;
-    else if (s2->arm.serial || s2->disarm.serial || !hvmem__mapping_may_fault(&s2->mapping))
+    else if (s2->arm.serial || s2->disarm.serial || hvmem__s2_shared(s2))
         status = HVMEM_E_BUSY;
     else
         status = hvmem__s2_enter(s2, &s2->setway.open, 's', cursor);

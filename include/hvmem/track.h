@@ -77,7 +77,8 @@ HVMEM_API hvmem_status hvmem_track_age(struct hvmem_stage2 *s2, hvmem_gfn gfn, h
  * them, flush, and only then clean the noted frames, so that a write in between faults and
  * counts for the next time. One table is re-armed or `lines` cache lines are cleaned a call
  * (0: HVMEM_S2_TOUCH_LINES); progress (may be NULL) is added to. A new operation (zero cursor) takes over
- * the frames that an abandoned one left to be cleaned.
+ * the frames that an abandoned one left to be cleaned. After an arming whose flush failed the next pass
+ * takes everything for touched.
  * Errors: HVMEM_E_BUSY (shared with a device, or another CPU is in a call), HVMEM_E_PHASE,
  * HVMEM_E_STALE, HVMEM_E_ARG, HVMEM_E_UNSUPPORTED (no back-end).
  */

@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Corners of tracking, changes of size and first touch where one call meets another in the middle, a flush
+ * fails, or entries say what is no longer so.
+ */
+#include "stage2_rig.h"
+
+#include <string.h>
+
+#define GIB  0x40000u /* frames */
+#define HOME (RIG_BASE + 1024)
+
+static struct stage2_rig rig;
+
+static void begin(uint32_t format)
+{
+    stage2_rig_prepare(&rig, format);
+    REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
+}
+
+static void finish(void)
+{
+    rig_check_counts(&rig);
+    stage2_rig_close(&rig);
+}
+
+static hvmem_status arm(void)
+{
+    struct hvmem_cursor cursor;
+    hvmem_status status;
+
+    memset(&cursor, 0, sizeof cursor);
+    do
+        status = hvmem_track_arm(rig.s2, &cursor);
+    while (status == HVMEM_AGAIN);
+    return status;
+}
+
+static hvmem_status setway(struct hvmem_track_progress *progress)
+{
+    struct hvmem_cursor cursor;
+    hvmem_status status;
+
+    memset(&cursor, 0, sizeof cursor);
+    memset(progress, 0, sizeof *progress);
+    do
+        status = hvmem_track_setway(rig.s2, 0, &cursor, progress);
+    while (status == HVMEM_AGAIN);
+    return status;
+}
+
+static int touched(uint64_t gfn)
+{
+    struct hvmem_stage2_leaf leaf;
+
+    CHECK_EQ(hvmem_stage2_lookup(rig.s2, gfn, &leaf), HVMEM_OK);
+    return leaf.state == HVMEM_S2_TOUCHED;
+}
+
+static int gets_in(uint64_t gfn, unsigned access)
+{
+    return rig_access(&rig, 0, gfn << 12, access) >= 0;
+}
+
+/* ---- in the middle of a call ------------------------------------------------------------------ */
+
+static void (*intrusion)(void);
+static const char *intrusion_at;
+static int intrusion_in;
+
+static int point(const char *name, void *ctx)
+{
+    void (*run)(void) = intrusion;
+
+    (void)ctx;
+    if (run == NULL || strcmp(name, intrusion_at) != 0 || --intrusion_in > 0)
+        return 0;
+    intrusion = NULL;
+    run();
+    return 0;
+}
+
+/* Another CPU's `run` at the n-th `name` from here on. */
+static void intrude(void (*run)(void), const char *name, int n)
+{
+    intrusion = run;
+    intrusion_at = name;
+    intrusion_in = n;
+    test_set_point_hook(point, NULL);
+}
+
+/* ---- arming ----------------------------------------------------------------------------------- */
+
+/* More than 8 GiB: the counts of tables use bits that mark leaves. */
+TEST(arming_keeps_what_tables_count)
+{
+    static const uint32_t formats[] = {HVMEM_S2_ARM64, HVMEM_S2_NPT, HVMEM_S2_EPT};
+    uint64_t i, n;
+    unsigned f;
+
+    for (f = 0; f < 3; f++)
+        for (n = 1; n <= 512; n = n < 32 ? n + 1 : n * 2) {
+            stage2_rig_prepare(&rig, formats[f]);
+            rig.config.input_bits = 40;
+            rig.config.output_bits = 48;
+            rig.config.start_level = 0;
+            REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
+            CHECK_EQ(rig_map(&rig, 0, n * GIB, GIB, 7, 0, NULL), HVMEM_OK);
+            CHECK_EQ(arm(), HVMEM_OK);
+            CHECK_EQ(hvmem_stage2_unmap(rig.s2, 0, GIB, NULL, NULL), HVMEM_OK);
+            for (i = 1; i < n; i++)
+                CHECK(!touched(i * GIB));
+            rig_check_counts(&rig);
+            CHECK_EQ(hvmem_stage2_unmap(rig.s2, 0, n * GIB, NULL, NULL), HVMEM_OK);
+            CHECK_EQ(rig_stats(&rig).tables, 1);
+            finish();
+        }
+}
+
+TEST(arming_forgets_what_was_aged)
+{
+    static const uint32_t formats[] = {HVMEM_S2_ARM64, HVMEM_S2_NPT, HVMEM_S2_EPT};
+    struct hvmem_track_progress progress;
+    hvmem_u64 n;
+    unsigned f;
+
+    for (f = 0; f < 3; f++) {
+        begin(formats[f]);
+        CHECK_EQ(rig_map(&rig, 0, 16, HOME, 7, 0, NULL), HVMEM_OK);
+        CHECK_EQ(arm(), HVMEM_OK);
+        CHECK(gets_in(3, WALK_R));
+        CHECK_EQ(hvmem_track_age(rig.s2, 0, 16, HVMEM_AGE_CLEAR, &n), HVMEM_OK);
+        CHECK_EQ(n, 1);
+        CHECK_EQ(arm(), HVMEM_OK);
+        CHECK(gets_in(5, WALK_R));
+        CHECK_EQ(setway(&progress), HVMEM_OK);
+        CHECK_EQ(progress.noted, 1);
+        finish();
+    }
+}
+
+/* CPUs go on through what they hold, and no fault tells. */
+TEST(setway_after_an_arming_that_failed_takes_all_for_touched)
+{
+    struct hvmem_track_progress progress;
+    struct hvmem_cursor cursor;
+
+    begin(HVMEM_S2_ARM64);
+    CHECK_EQ(rig_map(&rig, 0, 16, HOME, 7, 0, NULL), HVMEM_OK);
+    CHECK(gets_in(3, WALK_W));
+    memset(&cursor, 0, sizeof cursor);
+    rig.fail_flushes = 100;
+    CHECK(hvmem_track_arm(rig.s2, &cursor) < 0);
+    rig.fail_flushes = 0;
+    CHECK(gets_in(4, WALK_W)); /* pushes tables down */
+    CHECK_EQ(rig_access(&rig, 0, 3 << 12, WALK_W), 0);
+    rig.fail_flushes = 1;
+    CHECK(setway(&progress) < 0);
+    CHECK_EQ(setway(&progress), HVMEM_OK);
+    CHECK_EQ(progress.noted, 16);
+    CHECK_EQ(rig.cleaned[HOME + 3 - RIG_BASE], 64);
+    CHECK_EQ(rig_holds(&rig, 0, ~0ull), 0);
+    /* From then on it is known again. */
+    CHECK(gets_in(9, WALK_W));
+    CHECK_EQ(setway(&progress), HVMEM_OK);
+    CHECK_EQ(progress.noted, 1);
+    finish();
+}
+
+/* ---- changes of size -------------------------------------------------------------------------- */
+
+/* 512 pages from gfn 0 on, not in one piece for the map to see. */
+static void map_512(void)
+{
+    CHECK_EQ(rig_map(&rig, 0, 256, HOME, 7, 0, NULL), HVMEM_OK);
+    CHECK_EQ(rig_map(&rig, 256, 256, HOME + 256, 7, 0, NULL), HVMEM_OK);
+}
+
+/* Its pages still say that they were touched before. */
+TEST(a_merge_of_what_is_untouched_is_untouched)
+{
+    begin(HVMEM_S2_ARM64);
+    map_512();
+    CHECK_EQ(rig_map(&rig, 512, 1, HOME + 512, 7, 0, NULL), HVMEM_OK);
+    CHECK(touched(3));
+    CHECK_EQ(arm(), HVMEM_OK);
+    CHECK(gets_in(512, WALK_R));
+    CHECK(touched(512) && !touched(3));
+    CHECK_EQ(hvmem_stage2_merge(rig.s2, 0, 512, NULL), HVMEM_OK);
+    CHECK(!touched(3));
+    finish();
+}
+
+/* Pages may still be cached: the block is not to be used, whoever fails there next. */
+TEST(a_split_that_fails_leaves_broken_what_a_merge_left_so)
+{
+    hvmem_u32 outcome;
+
+    begin(HVMEM_S2_ARM64);
+    map_512();
+    CHECK(gets_in(3, WALK_R));
+    rig.fail_flushes = 100;
+    CHECK(hvmem_stage2_merge(rig.s2, 0, 512, NULL) < 0);
+    CHECK(hvmem_stage2_unmap(rig.s2, 7, 1, NULL, NULL) < 0);
+    rig.fail_flushes = 0;
+    CHECK_EQ(hvmem_stage2_fault(rig.s2, 5 << 12, WALK_R, &outcome), HVMEM_OK);
+    CHECK_EQ(outcome, HVMEM_FAULT_AGAIN);
+    CHECK_EQ(rig_conflicts(&rig), 0);
+    CHECK_EQ(hvmem_stage2_merge(rig.s2, 0, 512, NULL), HVMEM_OK);
+    CHECK(gets_in(5, WALK_R));
+    CHECK_EQ(rig_conflicts(&rig), 0);
+    finish();
+}
+
+/* A block of 1 GiB that waits for its first touch. */
+static hvmem_status give_gib(void *ctx, hvmem_gfn gfn, hvmem_u32 access,
+                             struct hvmem_stage2_leaf *leaf)
+{
+    (void)ctx;
+    (void)gfn;
+    (void)access;
+    leaf->mfn = GIB;
+    leaf->order = 18;
+    leaf->state = HVMEM_S2_UNCLEAN;
+    return HVMEM_OK;
+}
+
+static void replace_by_a_clean_block(void)
+{
+    CHECK_EQ(hvmem_stage2_unmap(rig.s2, 0, GIB, NULL, NULL), HVMEM_OK);
+    CHECK_EQ(rig_map(&rig, 0, GIB, 4 * GIB, 7, 0, NULL), HVMEM_OK);
+    CHECK_EQ(rig_access(&rig, 1, 5 << 12, WALK_R), 0);
+}
+
+TEST(a_first_touch_that_splits_a_block_in_use_flushes_it, points)
+{
+    hvmem_u32 outcome;
+
+    stage2_rig_prepare(&rig, HVMEM_S2_ARM64);
+    rig.features |= HVMEM_CAP_BBM2 | HVMEM_CAP_TTL;
+    rig.config.populate.give = give_gib;
+    REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
+    CHECK_EQ(hvmem_stage2_fault(rig.s2, 0, WALK_R, &outcome), HVMEM_OK);
+    intrude(replace_by_a_clean_block, "stage2.unlock", 2);
+    CHECK_EQ(hvmem_stage2_fault(rig.s2, 0, WALK_R, &outcome), HVMEM_OK);
+    REQUIRE(intrusion == NULL);
+    CHECK_EQ(rig_stats(&rig).leaves[1], 512);
+    CHECK_EQ(hvmem_stage2_unmap(rig.s2, 0, 512, NULL, NULL), HVMEM_OK);
+    CHECK_EQ(rig_holds(&rig, 0, 512), 0);
+    finish();
+}
+
+/* ---- devices ---------------------------------------------------------------------------------- */
+
+static struct hvmem_notifier device;
+static hvmem_status shared;
+
+static hvmem_status invalidate(void *ctx, const struct hvmem_tlb_range *ranges, hvmem_u32 count,
+                               hvmem_u64 *ticket)
+{
+    (void)ctx;
+    (void)ranges;
+    (void)count;
+    (void)ticket;
+    return HVMEM_OK;
+}
+
+/* All as it must be before a device walks the tables; then it does, if it may. */
+static void disarm_and_share(void)
+{
+    struct hvmem_cursor cursor;
+    hvmem_status status;
+
+    memset(&cursor, 0, sizeof cursor);
+    do
+        status = hvmem_track_disarm(rig.s2, &cursor);
+    while (status == HVMEM_AGAIN);
+    CHECK_EQ(status, HVMEM_OK);
+    memset(&device, 0, sizeof device);
+    device.size = sizeof device;
+    device.invalidate = invalidate;
+    shared = hvmem_notifier_add(hvmem_stage2_mapping(rig.s2), &device);
+}
+
+static hvmem_status call_setway(void)
+{
+    struct hvmem_track_progress progress;
+
+    return setway(&progress);
+}
+
+static hvmem_status call_age(void)
+{
+    hvmem_u64 n;
+
+    return hvmem_track_age(rig.s2, 0, 16, HVMEM_AGE_CLEAR, &n);
+}
+
+/* The call, with a device that comes at the n-th point: it comes not, or finds all as it must be. */
+static int beside(hvmem_status (*call)(void), int n)
+{
+    int came;
+
+    begin(HVMEM_S2_ARM64);
+    CHECK_EQ(rig_map(&rig, 0, 16, HOME, 7, 0, NULL), HVMEM_OK);
+    CHECK(gets_in(3, WALK_R));
+    shared = HVMEM_E_BUSY;
+    intrude(disarm_and_share, "stage2.lock", n);
+    (void)call();
+    came = intrusion == NULL;
+    intrusion = NULL;
+    if (shared == HVMEM_OK) {
+        CHECK_EQ(rig_walk(&rig, 3).kind, WALK_LEAF);
+        CHECK_EQ(hvmem_notifier_remove(hvmem_stage2_mapping(rig.s2), &device), HVMEM_OK);
+    }
+    finish();
+    return came;
+}
+
+static int always(hvmem_status (*call)(void))
+{
+    int n = 1;
+
+    while (beside(call, n))
+        n++;
+    return n;
+}
+
+TEST(nothing_is_cleared_beside_a_device_that_came_meanwhile, points)
+{
+    CHECK(always(call_setway) > 3);
+    CHECK(always(call_age) > 1);
+}
+
+TEST(nothing_waits_beside_a_device_that_came_meanwhile, points)
+{
+    struct hvmem_stage2_leaf leaf;
+    hvmem_status status, seen;
+    int n = 1, came;
+
+    do {
+        stage2_rig_prepare(&rig, HVMEM_S2_ARM64);
+        rig.config.flags = HVMEM_S2_FIRST_TOUCH;
+        REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
+        shared = HVMEM_E_BUSY;
+        intrude(disarm_and_share, "stage2.lock", n++);
+        status = rig_map(&rig, 0, 16, HOME, 7, 0, NULL);
+        came = intrusion == NULL;
+        intrusion = NULL;
+        memset(&leaf, 0, sizeof leaf);
+        seen = hvmem_stage2_lookup(rig.s2, 3, &leaf);
+        if (shared == HVMEM_OK) {
+            CHECK_EQ(status, HVMEM_E_BUSY);
+            CHECK_EQ(seen, HVMEM_E_FREE);
+            CHECK_EQ(hvmem_notifier_remove(hvmem_stage2_mapping(rig.s2), &device), HVMEM_OK);
+        }
+        finish();
+    } while (came);
+    CHECK(n > 3);
+}
+
+/* ---- memory that the guest sees past the caches ----------------------------------------------- */
+
+static hvmem_u32 given_type;
+
+static hvmem_status give_page(void *ctx, hvmem_gfn gfn, hvmem_u32 access,
+                              struct hvmem_stage2_leaf *leaf)
+{
+    (void)ctx;
+    (void)access;
+    leaf->mfn = HOME + gfn;
+    leaf->type = given_type;
+    leaf->state = HVMEM_S2_UNCLEAN;
+    return HVMEM_OK;
+}
+
+/* Lines that a first touch of a page cleans, on a machine whose stage 2 forces write-back. */
+static uint64_t lines_of(hvmem_u32 type, uint64_t features)
+{
+    uint64_t lines;
+
+    stage2_rig_prepare(&rig, HVMEM_S2_ARM64);
+    rig.features |= HVMEM_CAP_FWB | features;
+    rig.config.flags = HVMEM_S2_FORCE_WB;
+    rig.config.populate.give = give_page;
+    given_type = type;
+    REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
+    CHECK(gets_in(3, WALK_R));
+    lines = rig.lines;
+    finish();
+    return lines;
+}
+
+TEST(B45_forced_write_back_leaves_out_only_what_nobody_sees)
+{
+    CHECK_EQ(lines_of(HVMEM_S2_WB, HVMEM_CAP_IDC), 0);
+    CHECK_EQ(lines_of(HVMEM_S2_NC, HVMEM_CAP_IDC), 64);
+    CHECK_EQ(lines_of(HVMEM_S2_DEVICE, HVMEM_CAP_IDC), 64);
+    /* Fetches do not see the data caches. */
+    CHECK_EQ(lines_of(HVMEM_S2_WB, 0), 64);
+}
