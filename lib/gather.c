@@ -38,8 +38,7 @@ static hvmem_status refuse_wide(struct hvmem_gather *gather, hvmem_status code, 
     return hvmem__refuse(gather->mapping->heap, code, 0, HVMEM_ORDER_ANY, addr);
 }
 
-/* Whether things may be told to the gather. */
-static hvmem_status check_open(const struct hvmem_gather *gather)
+hvmem_status hvmem__gather_check(const struct hvmem_gather *gather)
 {
     if (!gather)
         return HVMEM_E_ARG;
@@ -108,7 +107,7 @@ static hvmem_u32 known_flags(const struct hvmem_gather *gather)
 hvmem_status hvmem__gather_run(struct hvmem_gather *gather, hvmem_u64 addr, hvmem_u64 entries,
                                hvmem_u32 shift, hvmem_u32 level, hvmem_u32 flags)
 {
-    hvmem_status status = check_open(gather);
+    hvmem_status status = hvmem__gather_check(gather);
     struct hvmem_gather_range piece;
 
     if (status)
@@ -170,7 +169,7 @@ hvmem_status hvmem_gather_change(struct hvmem_gather *gather, hvmem_u64 addr, hv
                                  hvmem_u32 level, const struct hvmem_pte *before,
                                  const struct hvmem_pte *after, hvmem_u32 flags, hvmem_u32 *told)
 {
-    hvmem_status status = check_open(gather);
+    hvmem_status status = hvmem__gather_check(gather);
 
     if (told)
         *told = 1;
@@ -368,7 +367,7 @@ static hvmem_status take(struct hvmem_gather *gather, hvmem_u32 list, hvmem_mfn 
 hvmem_status hvmem_gather_free(struct hvmem_gather *gather, hvmem_mfn mfn, hvmem_order order,
                                struct hvmem_domain *domain, hvmem_u32 owed)
 {
-    hvmem_status status = check_open(gather);
+    hvmem_status status = hvmem__gather_check(gather);
     struct hvmem__leaver leaver;
 
     if (status)
@@ -412,7 +411,7 @@ static void add_table(struct hvmem_gather *gather, hvmem_u64 addr, hvmem_u32 lev
 hvmem_status hvmem_gather_table(struct hvmem_gather *gather, hvmem_mfn mfn, hvmem_u64 addr,
                                 hvmem_u32 level, hvmem_u32 flags)
 {
-    hvmem_status status = check_open(gather);
+    hvmem_status status = hvmem__gather_check(gather);
     struct hvmem_mapping *mapping;
     struct hvmem__leaver leaver;
 
@@ -452,6 +451,8 @@ static hvmem_status end(struct hvmem_gather *gather)
         gather->phase = PHASE_FREEING;
         /* Complete: whoever begins from now on finds what this one removed absent and flushed. */
         hvmem__mapping_add(mapping, &mapping->turns, (hvmem_u64)0 - 1);
+        if (gather->flags & HVMEM__GATHER_LENT)
+            (void)hvmem__mapping_lend(mapping, (hvmem_u32)0 - 1);
     }
     if (!release_all(gather, slices ? HVMEM_GATHER_SLICE : ~(hvmem_u64)0))
         return HVMEM_AGAIN;

@@ -13,10 +13,35 @@
 #include "mapping.h"
 
 /* Flags of a gather besides HVMEM_GATHER_*: learned on the way. */
-#define HVMEM__GATHER_ALL    0x100u /* flush the whole space: what to flush is not known */
-#define HVMEM__GATHER_EXEC   0x200u /* an entry could fetch code */
-#define HVMEM__GATHER_GLOBAL 0x400u /* an entry may have been global */
-#define HVMEM__GATHER_TABLES 0x800u /* table pages go */
+#define HVMEM__GATHER_ALL    0x100u  /* flush the whole space: what to flush is not known */
+#define HVMEM__GATHER_EXEC   0x200u  /* an entry could fetch code */
+#define HVMEM__GATHER_GLOBAL 0x400u  /* an entry may have been global */
+#define HVMEM__GATHER_TABLES 0x800u  /* table pages go */
+#define HVMEM__GATHER_LENT   0x1000u /* counted in mapping.lent until what it was told is invalid */
+
+/* Add to mapping.lent; returns what it was. */
+HVMEM_INLINE hvmem_u32 hvmem__mapping_lend(struct hvmem_mapping *mapping, hvmem_u32 by)
+{
+    hvmem_u32 old;
+
+    if (mapping->heap->host.smp)
+        return __atomic_fetch_add(&mapping->lent, by, __ATOMIC_ACQ_REL);
+    old = mapping->lent;
+    hvmem__store(&mapping->lent, old + by);
+    return old;
+}
+
+/*
+ * What a stage 2 removes goes into a gather of the caller's, who finishes it some time. 1: no other such
+ * gather is open.
+ */
+HVMEM_INLINE int hvmem__gather_lend(struct hvmem_gather *gather)
+{
+    if (gather->flags & HVMEM__GATHER_LENT)
+        return 0;
+    gather->flags |= HVMEM__GATHER_LENT;
+    return !hvmem__mapping_lend(gather->mapping, 1);
+}
 
 /*
  * Add [start, last] with this stride (log2 bytes of the smallest entry), level and HVMEM_RANGE_*
@@ -27,6 +52,9 @@ void hvmem__gather_add(struct hvmem_gather *gather, const struct hvmem_gather_ra
 /* Cached walks through a table that translated [start, last], `page` being one page of it. */
 void hvmem__gather_add_walks(struct hvmem_gather *gather, hvmem_u64 start, hvmem_u64 last,
                              const struct hvmem_gather_range *page);
+
+/* Whether things may be told to the gather: E_ARG, E_STALE, E_PHASE. */
+hvmem_status hvmem__gather_check(const struct hvmem_gather *gather);
 
 /* hvmem_gather_entry() of `entries` >= 1 neighbours of one size, level and kind, from addr on. */
 hvmem_status hvmem__gather_run(struct hvmem_gather *gather, hvmem_u64 addr, hvmem_u64 entries,

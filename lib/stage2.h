@@ -37,6 +37,7 @@ struct hvmem__s2_work {
     hvmem_u64 frames; /* AGE: touched */
     hvmem_u64 tables; /* NEED_TABLES: how many */
     hvmem_u32 level;  /* NEED_SPLIT: of the leaf */
+    hvmem_u32 own;    /* the gather ends with the call */
     hvmem_u32 removed;
 };
 #define HVMEM__S2_UNMAP     1u

@@ -165,6 +165,26 @@ static int has_room(const struct hvmem_stage2 *s2, const struct hvmem__s2_work *
     return hvmem__gather_has_room(work->gather, tables, n);
 }
 
+/*
+ * [from, work->at) was removed into a gather of the caller's, with tables up to the entry of `level`: whoever
+ * maps there before it is finished flushes by himself.
+ */
+static void lend(struct hvmem_stage2 *s2, const struct hvmem__s2_work *work, hvmem_gfn from,
+                 hvmem_u32 level)
+{
+    hvmem_gfn first = (from >> hvmem__s2_order(level)) << hvmem__s2_order(level);
+    hvmem_gfn end = from + hvmem__s2_rest(from, level);
+
+    end = end > work->at ? end : work->at;
+    if (hvmem__gather_lend(work->gather)) {
+        s2->lent_start = first;
+        s2->lent_end = end;
+        return;
+    }
+    s2->lent_start = first < s2->lent_start ? first : s2->lent_start;
+    s2->lent_end = end > s2->lent_end ? end : s2->lent_end;
+}
+
 /* Up to HVMEM_S2_SLICE entries, and the tables that become empty. */
 static hvmem_status do_step(struct hvmem_stage2 *s2, struct hvmem__s2_work *work)
 {
@@ -186,13 +206,15 @@ static hvmem_status do_step(struct hvmem_stage2 *s2, struct hvmem__s2_work *work
         status = do_run(s2, work, &run);
         if (!run.removed)
             continue;
-        if (!work->removed) {
+        if (work->own && !work->removed) {
             work->removed = 1;
             s2->unflushed++;
         }
         s2->removals++;
         hvmem__s2_add_count(s2, &run.path, (hvmem_u32)0 - run.removed);
         hvmem__s2_prune(s2, &run.path, from, work->gather);
+        if (!work->own)
+            lend(s2, work, from, run.path.level);
     }
     return status;
 }
@@ -219,7 +241,7 @@ hvmem_status hvmem__s2_do(struct hvmem_stage2 *s2, struct hvmem__s2_work *work)
     return status;
 }
 
-/* What the step counted as removed and not flushed is flushed now, or is the caller's to flush. */
+/* What the steps counted as removed and not flushed is flushed now. */
 static void flushed(struct hvmem_stage2 *s2, const struct hvmem__s2_work *work)
 {
     hvmem_u64 state;
@@ -241,12 +263,17 @@ hvmem_status hvmem__s2_change(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 
     work->at = gfn;
     work->end = gfn + frames;
     work->gather = gather ? gather : &own;
+    work->own = !gather;
     if (!gather) {
         status = hvmem__s2_gather(s2, &own, gfn, frames);
         if (status)
             return status;
-    } else if (gather->mapping != &s2->mapping) {
-        return HVMEM_E_ARG;
+    } else {
+        status = hvmem__gather_check(gather);
+        if (!status && gather->mapping != &s2->mapping)
+            status = HVMEM_E_ARG;
+        if (status)
+            return status;
     }
     status = hvmem__s2_do(s2, work);
     if (!gather) {

@@ -88,8 +88,10 @@ struct hvmem_stage2 {
     hvmem_u32 arming;       /* root entries were cleared and not flushed yet */
     hvmem_u32 unflushed;    /* gathers that removed entries and have not finished */
     hvmem_u64 removals;     /* steps that removed entries */
-    hvmem_u64 breaks[16];   /* entries made broken, by break_count() of stage2_split.c */
-    hvmem_u64 held, used;   /* tables */
+    /* What is in gathers of callers lies in there, while mapping.lent is not 0. */
+    hvmem_gfn lent_start, lent_end;
+    hvmem_u64 breaks[16]; /* entries made broken, by break_count() of stage2_split.c */
+    hvmem_u64 held, used; /* tables */
     hvmem_u64 pool_count;
     hvmem_mfn pool; /* linked by the first word of each table */
     hvmem_u64 leaves[3];

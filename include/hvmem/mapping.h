@@ -93,7 +93,7 @@ struct hvmem_mapping {
     hvmem_table_free_fn *table_free;
     void *ctx;
     hvmem_u32 flags;
-    hvmem_u32 reserved;
+    hvmem_u32 lent; /* gathers of callers that hold removals of a stage 2; atomic */
     struct hvmem_policy policy;
     struct hvmem_notifier *notifiers; /* under lock */
     hvmem_u64 faults;                 /* times entries were left for a CPU's fault; under lock */

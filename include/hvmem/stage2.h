@@ -173,10 +173,11 @@ HVMEM_API hvmem_status hvmem_stage2_map(struct hvmem_stage2 *s2,
 /*
  * Unmap what is mapped in a range; holes are passed over. Entries that lie in it only in part are
  * split; tables left empty are freed. gather: one begun on hvmem_stage2_mapping() for at least the
- * range; the caller then finishes it, and neither frees nor maps anything there before. NULL: flushed on return. *done: frames of the range
+ * range; the caller then finishes it, and frees nothing of it before (what is mapped there before, by a fault
+ * too, costs a flush of its own). NULL: flushed on return. *done: frames of the range
  * dealt with, from the first on; those behind are unchanged. Tables out of more than
  * HVMEM_GATHER_WINDOWS spans of 2^32 frames are flushed for and freed on the way.
- * Errors: HVMEM_E_RANGE, HVMEM_E_PHASE, HVMEM_E_ARG; where an entry must be split: HVMEM_E_LIMIT, those of
+ * Errors: HVMEM_E_RANGE, HVMEM_E_PHASE, HVMEM_E_ARG, HVMEM_E_STALE (the gather is over); where an entry must be split: HVMEM_E_LIMIT, those of
  * hvmem_alloc(), HVMEM_E_BUSY (other CPUs changed it 16 times meanwhile). The entry that could not
  * be split is mapped as before.
  */

@@ -593,6 +593,55 @@ TEST(unclean_frames_on_demand_are_refused_beside_a_device)
 
 /* ---- numbers of a guest --------------------------------------------------------------------- */
 
+TEST(a_gather_that_is_over_takes_nothing)
+{
+    struct hvmem_gather gather;
+    hvmem_u64 done = 7;
+
+    stage2_rig_prepare(&rig, HVMEM_S2_ARM64);
+    REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
+    CHECK_EQ(rig_map(&rig, 5, 1, RIG_BASE, WALK_R, 0, NULL), HVMEM_OK);
+    memset(&gather, 0, sizeof gather);
+    CHECK_EQ(hvmem_stage2_unmap(rig.s2, 5, 1, &gather, &done), HVMEM_E_STALE);
+    CHECK_EQ(hvmem_gather_begin(&gather, hvmem_stage2_mapping(rig.s2), 0, 0x5000, 4096), HVMEM_OK);
+    CHECK_EQ(hvmem_gather_finish(&gather), HVMEM_OK);
+    CHECK_EQ(hvmem_stage2_unmap(rig.s2, 5, 1, &gather, &done), HVMEM_E_STALE);
+    CHECK_EQ(hvmem_stage2_protect(rig.s2, 5, 1, WALK_R, &gather, &done), HVMEM_E_STALE);
+    CHECK_EQ(done, 0);
+    CHECK_EQ(rig_walk(&rig, 5).kind, WALK_LEAF);
+    stage2_rig_close(&rig);
+}
+
+/* What is mapped beside a caller's open gather costs a flush where it was removed, and nowhere else. */
+TEST(only_what_a_gather_holds_is_flushed_before_a_map)
+{
+    struct hvmem_gather gather;
+    hvmem_u64 done;
+
+    stage2_rig_prepare(&rig, HVMEM_S2_ARM64);
+    REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
+    CHECK_EQ(rig_map(&rig, 0x200, 16, RIG_BASE, WALK_R, 0, NULL), HVMEM_OK);
+    CHECK_EQ(rig_map(&rig, 0x500, 1, RIG_BASE, WALK_R, 0, NULL), HVMEM_OK);
+    CHECK(rig_access(&rig, 0, 0x205000, WALK_R) >= 0);
+    rig.flushes = 0;
+    memset(&gather, 0, sizeof gather);
+    CHECK_EQ(hvmem_gather_begin(&gather, hvmem_stage2_mapping(rig.s2), 0, 0x205000, 4096),
+             HVMEM_OK);
+    CHECK_EQ(hvmem_stage2_unmap(rig.s2, 0x205, 1, &gather, &done), HVMEM_OK);
+    CHECK_EQ(rig.flushes, 0);
+    CHECK_EQ(rig_map(&rig, 0x504, 2, RIG_BASE, WALK_R, 0, NULL), HVMEM_OK);
+    CHECK_EQ(rig.flushes, 0);
+    CHECK_EQ(rig_map(&rig, 0x205, 1, RIG_BASE + 99, WALK_R, 0, NULL), HVMEM_OK);
+    CHECK_EQ(rig.flushes, 1);
+    CHECK_EQ(rig_holds(&rig, 0x205, 1), 0);
+    CHECK_EQ(hvmem_gather_finish(&gather), HVMEM_OK);
+    rig.flushes = 0;
+    CHECK_EQ(hvmem_stage2_unmap(rig.s2, 0x205, 1, NULL, &done), HVMEM_OK);
+    CHECK_EQ(rig_map(&rig, 0x205, 1, RIG_BASE, WALK_R, 0, NULL), HVMEM_OK);
+    CHECK_EQ(rig.flushes, 1); /* the unmap's own */
+    stage2_rig_close(&rig);
+}
+
 TEST(numbers_of_a_guest_are_refused)
 {
     uint64_t top = 1ull << 20, done = 7, value, reported;

@@ -235,6 +235,74 @@ TEST(two_demand_one_frame, points)
     explore_formats(p);
 }
 
+/* ---- a gather of the caller's, still open ---------------------------------------------------- */
+
+#define OLD 0x1000000u /* a machine frame outside the heap */
+
+static void touched_on_demand(struct stage2_race *r)
+{
+    on_demand(r);
+    REQUIRE_EQ(race_map(r, PAGE, 1, OLD), HVMEM_OK);
+    CHECK(rig_access(&r->rig, 0, (uint64_t)PAGE << 12, HVMEM_S2_R) >= 0);
+}
+
+/* What is removed stays cached until the gather is finished. */
+static void unmaps_into_a_gather(struct stage2_race *r)
+{
+    struct hvmem_gather gather;
+    hvmem_u64 done = 0;
+
+    memset(&gather, 0, sizeof gather);
+    r->clearing++;
+    RACE_CHECK(r, hvmem_gather_begin(&gather, hvmem_stage2_mapping(r->rig.s2), 0,
+                                     (hvmem_u64)PAGE << 12, 4096) == HVMEM_OK);
+    RACE_CHECK(r, hvmem_stage2_unmap(r->rig.s2, PAGE, 1, &gather, &done) == HVMEM_OK);
+    test_yield();
+    RACE_CHECK(r, hvmem_gather_finish(&gather) == HVMEM_OK);
+    r->clearing--;
+}
+
+static void faults_on_another_cpu(struct stage2_race *r)
+{
+    (void)race_fault(r, PAGE, HVMEM_S2_R);
+    test_yield();
+    (void)race_fault(r, PAGE, HVMEM_S2_R);
+}
+
+static void maps_another(struct stage2_race *r)
+{
+    hvmem_status status = rig_map(&r->rig, PAGE, 1, 2 * OLD, HVMEM_S2_RWX, 0, NULL);
+
+    RACE_CHECK(r, status == HVMEM_OK || status == HVMEM_E_BUSY);
+}
+
+/* The frame given on demand, if any, is nobody's after it. */
+static void free_what_was_given(struct stage2_race *r)
+{
+    struct hvmem_stage2_leaf leaf;
+
+    memset(&leaf, 0, sizeof leaf);
+    if (!hvmem_stage2_lookup(r->rig.s2, PAGE, &leaf) && leaf.mfn < OLD) {
+        RACE_CHECK(r, race_unmap(r, PAGE, 1) == HVMEM_OK);
+        RACE_CHECK(r, hvmem_free(r->rig.heap, leaf.mfn, 0) == HVMEM_OK);
+    }
+}
+
+TEST(demand_beside_a_gather_of_the_caller, points)
+{
+    struct race_program p = {.threads = 2, .preemptions = 4, .least = 100};
+
+    p.prepare = prepare_demand;
+    p.setup = touched_on_demand;
+    p.thread[0] = unmaps_into_a_gather;
+    p.thread[1] = faults_on_another_cpu;
+    p.finish = free_what_was_given;
+    explore_formats(p);
+    p.thread[1] = maps_another;
+    p.least = 50;
+    explore_formats(p);
+}
+
 /* ---- teardown ------------------------------------------------------------------------------- */
 
 static void tears_down(struct stage2_race *r)
