@@ -403,18 +403,27 @@ static hvmem_status give_cached(struct hvmem_heap *heap, struct hvmem__bank *b, 
     return HVMEM_OK;
 }
 
-/* One step of a pass over one bank. */
+/*
+ * One step of a pass over one bank. The next one begins at its base, though a block of this one may reach
+ * into it: only so it is seen that nothing of it was counted yet.
+ */
 static hvmem_status adopt_step(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_u64 pass,
                                hvmem_mfn *at)
 {
+    hvmem_mfn end = b->base + b->frames;
+    hvmem_status status = HVMEM_OK;
+
     if (pass == PASS_CHECK)
-        return check_step(heap, b, at);
-    if (pass == PASS_COUNT)
-        return b->table->clean ? count_owners(heap, b, at) : count_all(heap, b, at);
-    if (!b->table->clean)
-        return give_cached(heap, b, at);
-    *at = b->base + b->frames;
-    return HVMEM_OK;
+        status = check_step(heap, b, at);
+    else if (pass == PASS_COUNT)
+        status = b->table->clean ? count_owners(heap, b, at) : count_all(heap, b, at);
+    else if (b->table->clean)
+        *at = end;
+    else
+        status = give_cached(heap, b, at);
+    if (*at > end && status >= 0)
+        *at = end;
+    return status;
 }
 
 /* A heap that could not be taken over has nothing to give, and its domains own nothing. */

@@ -120,11 +120,19 @@ void hvmem__split_record(struct hvmem_heap *heap, struct hvmem__arena *arena, st
                          hvmem_mfn mfn, hvmem__record whole, hvmem__record *left,
                          hvmem__record *right);
 
-/* Enter a block that is not free: set its head bit and record. */
-HVMEM_INLINE void hvmem__arena_mark(struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record)
+/* Enter a block that is not free: set its head bit and record. For one that was just taken from b's sets: */
+HVMEM_INLINE void hvmem__arena_mark_taken(struct hvmem__bank *b, hvmem_mfn mfn,
+                                          hvmem__record record)
 {
     hvmem__store_release(hvmem__record_at(b, mfn), record);
     hvmem__bits_set(&b->head, mfn - b->base);
+}
+
+/* For any: it may come from sets of another bank. */
+HVMEM_INLINE void hvmem__arena_mark(struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record)
+{
+    hvmem__table_changes(b->table);
+    hvmem__arena_mark_taken(b, mfn, record);
 }
 
 /* The block outside the free sets that holds mfn: its head; 0 if there is none. */

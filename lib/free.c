@@ -121,7 +121,7 @@ static int claim_inside(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mf
                hvmem__frame_claim(&heap->host, hvmem__record_at(b, mfn), from, to);
 
     if (done)
-        hvmem__store(&b->table->clean, 0);
+        hvmem__table_changes(b->table);
     hvmem__unlock_arena(heap, arena, state);
     return done;
 }

@@ -150,7 +150,7 @@ hvmem_u64 hvmem__gathered_quarantine(struct hvmem_heap *heap, hvmem_mfn mfn, hvm
     state = hvmem__lock_arena(heap, arena);
     change(heap, b, mfn, from, to);
     b->quarantine_frames += frames;
-    hvmem__store(&b->table->clean, 0);
+    hvmem__table_changes(b->table);
     hvmem__unlock_arena(heap, arena, state);
     hvmem__domain_uncharge(domain, frames);
     hvmem__host_event(&heap->host, HVMEM_EVENT_QUARANTINED, mfn, frames);
@@ -220,7 +220,7 @@ static hvmem_status leave_quarantine(struct hvmem_heap *heap, struct hvmem__bank
                                             hvmem__stamp_now(heap));
             change(heap, b, mfn, from, *record);
             b->quarantine_frames -= (hvmem_u64)1 << hvmem__rec_order(from);
-            hvmem__store(&b->table->clean, 0);
+            hvmem__table_changes(b->table);
             status = HVMEM_OK;
         }
     }

@@ -50,7 +50,6 @@ static void drop_bad(struct hvmem_heap *heap, hvmem_u32 at)
 static void mark_offline(struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record)
 {
     record = hvmem__rec_with_owner(hvmem__rec_with_state(record, HVMEM_BLOCK_OFFLINE), 0);
-    hvmem__store(&b->table->clean, 0);
     b->offline_frames++;
     hvmem__arena_mark(b, mfn, record);
 }
@@ -84,6 +83,7 @@ void hvmem__offline_freed(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_
     hvmem_u64 state = hvmem__lock_admin(heap), arena_state = hvmem__lock_arena(heap, arena);
     hvmem_u32 i, n = 0;
 
+    hvmem__table_changes(b->table);
     hvmem__bits_clear(&b->head, mfn - b->base);
     sort_out(heap, arena, b, mfn, record);
     hvmem__unlock_arena(heap, arena, arena_state);
@@ -240,7 +240,6 @@ static hvmem_status online_free(struct hvmem_heap *heap, struct hvmem__bank *b, 
 
         if (hvmem__rec_state(r) == HVMEM_BLOCK_OFFLINE) {
             b->offline_frames--;
-            hvmem__store(&b->table->clean, 0);
             hvmem__bits_clear(&b->head, mfn - b->base);
             hvmem__claim_give(heap, arena, 1);
             hvmem__arena_give(heap, arena, b, mfn, r);

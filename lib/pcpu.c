@@ -229,8 +229,7 @@ void hvmem__pcpu_put(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvm
 {
     struct hvmem__mag *mag = hvmem__mag_of(pc, hvmem__rec_order(record));
 
-    if (hvmem__unlikely(hvmem__load(&b->table->clean)))
-        hvmem__store(&b->table->clean, 0);
+    hvmem__table_changes(b->table);
     if (hvmem__unlikely(!mag->capacity)) {
         hvmem__pcpu_give_back(heap, &mfn, 1);
         return;

@@ -75,7 +75,7 @@ static hvmem_u32 clear_flush(struct hvmem__filling *f, hvmem_u32 i)
             paid.flush = paid.frames;
         }
     }
-    hvmem__store(&b->table->clean, 0);
+    hvmem__table_changes(b->table);
     hvmem__unlock_arena(f->heap, arena, state);
     hvmem__domain_release(f->domain, &paid);
     return i;

@@ -99,7 +99,6 @@ static void carve_range(struct hvmem_heap *heap, struct hvmem__arena *arena, str
         if (size > order)
             size = order;
         record = hvmem__arena_carve(heap, arena, b, head, order, lo, size);
-        hvmem__store(&b->table->clean, 0);
         hvmem__arena_mark(b, lo, record | (keep & ~(hvmem__record)31u));
         lo += (hvmem_u64)1 << size;
     }
@@ -344,7 +343,7 @@ static hvmem_status split_off(struct hvmem_heap *heap, struct hvmem__bank *b, hv
     parts.give = 0;
     parts.owing = parts.untouched = 0;
     state = hvmem__lock_arena(heap, arena);
-    hvmem__store(&b->table->clean, 0);
+    hvmem__table_changes(b->table);
     hvmem__bits_clear(&b->head, head - b->base);
     part(heap, arena, b, head, hvmem__rec_with_dirt(from, hvmem__rec_dirt(from)), &parts);
     hvmem__unlock_arena(heap, arena, state);

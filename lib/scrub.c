@@ -103,7 +103,6 @@ static int take_out(struct hvmem_heap *heap, struct hvmem__arena *arena, struct 
     dirty->record = hvmem__arena_carve(heap, arena, b, head, order, dirty->mfn, size);
     dirty->record = hvmem__rec_with_state(dirty->record, HVMEM_BLOCK_RESERVED);
     dirty->bank = hvmem__arena_bank(heap, arena, b, dirty->mfn);
-    hvmem__store(&dirty->bank->table->clean, 0);
     dirty->bank->reserved_frames += frames;
     hvmem__arena_mark(dirty->bank, dirty->mfn, dirty->record);
     return 1;
@@ -183,6 +182,7 @@ static void give_back(struct hvmem_heap *heap, const struct dirty *dirty, hvmem_
     done = hvmem__rec_with_owed(done,
                                 hvmem__rec_owed(done) | (heap->owed_on_free & HVMEM_OWES_DCACHE));
     state = hvmem__lock_arena(heap, arena);
+    hvmem__table_changes(dirty->bank->table);
     hvmem__bits_clear(&dirty->bank->head, dirty->mfn - dirty->bank->base);
     dirty->bank->reserved_frames -= frames;
     give_part(heap, arena, dirty->bank, dirty->mfn, dirty->mfn + clean, done);

@@ -34,9 +34,18 @@ struct leaver {
     hvmem_u64 done;     /* bytes */
 };
 
-static hvmem__record *mark_of(const struct leaver *l)
+/* Its bank may be another than the block's head's. */
+static hvmem_u64 read_mark(const struct leaver *l)
 {
-    return hvmem__record_at(hvmem__bank_of(l->heap, l->mfn + 1), l->mfn + 1);
+    return hvmem__load(hvmem__record_at(hvmem__bank_of(l->heap, l->mfn + 1), l->mfn + 1));
+}
+
+static void write_mark(const struct leaver *l, hvmem_u64 mark)
+{
+    struct hvmem__bank *b = hvmem__bank_of(l->heap, l->mfn + 1);
+
+    hvmem__table_changes(b->table);
+    hvmem__store(hvmem__record_at(b, l->mfn + 1), mark);
 }
 
 /* What a cursor says of a record: whether it is to go offline matters not. */
@@ -83,7 +92,7 @@ static hvmem_status enter(struct leaver *l, const struct hvmem_cursor *cursor)
     if (!cursor->words[0])
         return hvmem__flush_for(
             heap, hvmem__stamp_decode(hvmem__stamp_now(heap), hvmem__load(&heap->clock.now)));
-    if (hvmem__load(mark_of(l)) != cursor->words[3])
+    if (read_mark(l) != cursor->words[3])
         return HVMEM_E_STALE;
     l->done = (cursor->words[3] & (((hvmem_u64)1 << MARK_SERIAL) - 1)) << MARK_UNIT;
     return HVMEM_OK;
@@ -121,7 +130,7 @@ static void leave(const struct leaver *l, struct hvmem_cursor *cursor)
     cursor->words[1] = l->mfn;
     cursor->words[2] = named(to);
     cursor->words[3] = serial << MARK_SERIAL | l->done >> MARK_UNIT;
-    hvmem__store(mark_of(l), cursor->words[3]);
+    write_mark(l, cursor->words[3]);
     hvmem__held_back(l->heap, l->bank, l->mfn, to);
 }
 

@@ -156,6 +156,7 @@ HVMEM_INLINE struct hvmem__bank *hvmem__set_smallest(const struct hvmem__arena *
 /* Add to a bank's count of free frames (two's complement). */
 HVMEM_INLINE void hvmem__add_frames(struct hvmem__bank *b, hvmem_u64 frames)
 {
+    hvmem__table_changes(b->table);
     hvmem__store(&b->free_frames, b->free_frames + frames);
 }
 
@@ -165,8 +166,8 @@ HVMEM_INLINE void hvmem__move_frames(struct hvmem__bank *from, struct hvmem__ban
 {
     hvmem__store(&from->table->clean, 0);
     hvmem__store(&to->table->clean, 0);
-    hvmem__add_frames(from, (hvmem_u64)0 - frames);
-    hvmem__add_frames(to, frames);
+    hvmem__store(&from->free_frames, from->free_frames - frames);
+    hvmem__store(&to->free_frames, to->free_frames + frames);
 }
 
 #endif

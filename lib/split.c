@@ -128,8 +128,6 @@ hvmem__record hvmem__arena_carve(struct hvmem_heap *heap, struct hvmem__arena *a
     HVMEM__ASSERT2(&heap->host, hvmem__lock_held(&heap->host, &arena->lock));
     was_free = hvmem__set_take(hb, head, head_order);
     HVMEM__ASSERT(&heap->host, was_free);
-    if (hvmem__unlikely(hvmem__load(&hb->table->clean)))
-        hvmem__store(&hb->table->clean, 0);
     hvmem__add_frames(hb, (hvmem_u64)0 - ((hvmem_u64)1 << order));
     record = hvmem__rec_with_order(record, head_order);
     if (head_order != order)

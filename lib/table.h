@@ -32,6 +32,17 @@ struct hvmem__table {
 };
 #define HVMEM__TABLE_MAGIC 0x68766d656d746203ull /* "hvmemtb", version 3 */
 
+/*
+ * The table is about to change. Called where a set or a count of a bank does (hvmem__add_frames()), where
+ * a block outside the sets is entered (hvmem__arena_mark()), and by whoever changes the record of
+ * such a block, or what a record inside it holds, by another way.
+ */
+HVMEM_INLINE void hvmem__table_changes(struct hvmem__table *table)
+{
+    if (hvmem__unlikely(hvmem__load(&table->clean)))
+        hvmem__store(&table->clean, 0);
+}
+
 /* Geometry of the piece that starts at `at`: frames up to the span border or `end`. */
 hvmem_u64 hvmem__piece_frames(const struct hvmem_heap *heap, hvmem_mfn at, hvmem_mfn end);
 hvmem_size hvmem__piece_bytes(const struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames);

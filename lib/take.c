@@ -41,8 +41,6 @@ hvmem_u32 hvmem__return_block(struct hvmem_heap *heap, struct hvmem__arena *aren
 {
     hvmem_u64 frames = (hvmem_u64)1 << hvmem__rec_order(record);
 
-    if (hvmem__unlikely(hvmem__load(&b->table->clean)))
-        hvmem__store(&b->table->clean, 0);
     hvmem__bits_clear(&b->head, mfn - b->base);
     hvmem__claim_give(heap, arena, frames);
     return hvmem__arena_give(heap, arena, b, mfn, record);
@@ -53,8 +51,6 @@ hvmem_u32 hvmem__return_frames(struct hvmem_heap *heap, struct hvmem__arena *are
 {
     hvmem_u64 frames = (hvmem_u64)1 << order;
 
-    if (hvmem__unlikely(hvmem__load(&b->table->clean)))
-        hvmem__store(&b->table->clean, 0);
     hvmem__bits_clear_range(&b->head, mfn - b->base, frames);
     hvmem__claim_give(heap, arena, frames);
     return hvmem__arena_give(heap, arena, b, mfn, hvmem__rec_make(order, HVMEM_BLOCK_FREE, 0));
@@ -124,7 +120,6 @@ static hvmem_status take_locked(struct hvmem_heap *heap, struct hvmem__arena *ar
         hvmem__claim_untake(heap, arena, drawn, frames);
         return HVMEM_E_NOMEM;
     }
-    hvmem__store(&b->table->clean, 0);
     *record |= want->keep & ~(hvmem__record)31u;
     if (want->count)
         hvmem__run_keep(heap, arena, b, *mfn, *record, want->count);
@@ -204,8 +199,7 @@ int hvmem__take_plain(struct hvmem_heap *heap, hvmem_u32 order, hvmem_mfn *mfn)
     if (hvmem__likely(!arena->counted))
         b = hvmem__arena_take_plain(heap, arena, order, &found);
     if (hvmem__likely(b != HVMEM_NULL)) {
-        hvmem__store(&b->table->clean, 0);
-        hvmem__arena_mark(b, found, hvmem__rec_make(order, HVMEM_BLOCK_ALLOCATED, 0));
+        hvmem__arena_mark_taken(b, found, hvmem__rec_make(order, HVMEM_BLOCK_ALLOCATED, 0));
         hvmem__pcpu_met(heap, b);
         *mfn = found;
     }
@@ -257,13 +251,13 @@ static void explode(struct hvmem_heap *heap, struct hvmem__arena *arena, struct 
             hvmem__store(&records[i], record);
             hvmem__store(&blocks[i], mfn + i);
         }
+        hvmem__table_changes(b->table);
         hvmem__bits_set_range(&b->head, mfn - b->base, (hvmem_u64)1 << order);
         return;
     }
     for (i = 0; i < 1u << order; i++) {
         struct hvmem__bank *fb = hvmem__arena_bank(heap, arena, b, mfn + i);
 
-        hvmem__store(&fb->table->clean, 0);
         hvmem__arena_mark(fb, mfn + i, record);
         hvmem__store(&blocks[i], mfn + i);
     }
@@ -312,7 +306,6 @@ static hvmem_u32 batch_locked(struct hvmem_heap *heap, struct hvmem__arena *aren
         b = hvmem__arena_take(heap, arena, size, window, &mfn, &record);
         if (!b)
             break;
-        hvmem__store(&b->table->clean, 0);
         if (order)
             hvmem__arena_mark(b, mfn, taken(heap, batch, record));
         else

@@ -168,6 +168,7 @@ static hvmem_u32 clean(const struct paid *p, struct hvmem__bank *b, hvmem_mfn mf
     second = clean(p, b, middle, order - 1, hvmem__mark_dirt(right));
     if (first == second && first != HVMEM__DIRT_MIXED)
         return first;
+    hvmem__table_changes(b->table);
     hvmem__store(node, hvmem__node_make(hvmem__mark_of(first), hvmem__mark_of(second)));
     return HVMEM__DIRT_MIXED;
 }
@@ -211,7 +212,7 @@ static hvmem_status record_paid(const struct paid *p, struct hvmem__bank *b, str
                                     *to))
                 status = HVMEM_AGAIN;
             else
-                hvmem__store(&h->bank->table->clean, 0);
+                hvmem__table_changes(h->bank->table);
         }
     }
     hvmem__unlock_arena(p->heap, p->arena, state);
