@@ -342,10 +342,9 @@ static void repair(struct hvmem__bank *b, struct hvmem_block *block, hvmem_mfn m
         r = hvmem__rec_with_dirt(r, HVMEM__DIRT_DIRTY);
         r = hvmem__rec_with_owed(hvmem__rec_with_owner(r, 0), OWES_WORST);
         block->owner = 0;
-        if (block->state == HVMEM_BLOCK_GATHERED) {
-            r = hvmem__rec_with_state(r, HVMEM_BLOCK_QUARANTINE);
+        if (block->state == HVMEM_BLOCK_GATHERED)
             block->state = HVMEM_BLOCK_QUARANTINE;
-        }
+        r = hvmem__rec_with_state(r, block->state);
     }
     hvmem__store(record, r);
 }

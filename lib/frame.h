@@ -136,8 +136,17 @@ HVMEM_INLINE hvmem__record hvmem__rec_with_link(hvmem__record r, hvmem_u32 link)
 #define HVMEM__BIAS_UNTOUCHED       0xfffcu /* all of it */
 #define HVMEM__BIAS_UNTOUCHED_MIXED 0xfffdu /* MIXED as well */
 
-/* Likewise: its owner frees it in steps, and its second frame's record says how far that is. */
+/*
+ * Likewise: its owner frees it in steps, and its second frame's record says how far that is. In state
+ * RESERVED: it is free, and taken out to be scrubbed (scrub.c).
+ */
 #define HVMEM__BIAS_SCRUBBING 0xfffbu
+
+HVMEM_INLINE int hvmem__rec_scrubbed_free(hvmem__record r)
+{
+    return hvmem__rec_state(r) == HVMEM_BLOCK_RESERVED &&
+           hvmem__rec_bias(r) == HVMEM__BIAS_SCRUBBING;
+}
 
 HVMEM_INLINE int hvmem__rec_untouched(hvmem__record r)
 {

@@ -66,7 +66,9 @@ hvmem_status hvmem__block_at(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvme
     } else if (hvmem__arena_block(heap, arena, b, mfn, &head, &hb)) {
         hvmem__record r = hvmem__load(hvmem__record_at(hb, head));
 
-        describe(hb, head, hvmem__rec_state(r), r, block);
+        /* One that is being scrubbed is free to everybody: nobody may free it again. */
+        describe(hb, head, hvmem__rec_scrubbed_free(r) ? HVMEM_BLOCK_CACHED : hvmem__rec_state(r),
+                 r, block);
         block->owed |= hvmem__owed_as_whole(heap, r);
     } else if (hvmem__arena_find(heap, arena, b, mfn, &head, &order)) {
         hb = hvmem__arena_bank(heap, arena, b, head);

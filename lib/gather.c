@@ -223,7 +223,7 @@ static void invalidate(struct hvmem_gather *gather)
     if (!was_alone(gather))
         add_request(gather);
     if (!gather->ranges && !(gather->flags & HVMEM__GATHER_ALL) &&
-        hvmem__load(&mapping->failures) == hvmem__load(&mapping->mended)) {
+        !hvmem__mapping_failed(mapping)) {
         hvmem__mapping_note(mapping, &mapping->stats.unneeded, 1);
         return;
     }

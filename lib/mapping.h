@@ -49,6 +49,12 @@ HVMEM_INLINE hvmem_u64 hvmem__mapping_add(const struct hvmem_mapping *mapping, h
     return old;
 }
 
+/* Whether an invalidation failed and no flush of everything has made up for it. */
+HVMEM_INLINE int hvmem__mapping_failed(const struct hvmem_mapping *mapping)
+{
+    return hvmem__load(&mapping->failures) != hvmem__load(&mapping->mended);
+}
+
 HVMEM_INLINE void hvmem__mapping_note(struct hvmem_mapping *mapping, hvmem_u64 *count, hvmem_u64 by)
 {
     hvmem__count(mapping->heap, count, by);

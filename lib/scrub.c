@@ -104,7 +104,8 @@ static int take_out(struct hvmem_heap *heap, struct hvmem__arena *arena, struct 
     dirty->record = hvmem__rec_with_state(dirty->record, HVMEM_BLOCK_RESERVED);
     dirty->bank = hvmem__arena_bank(heap, arena, b, dirty->mfn);
     dirty->bank->reserved_frames += frames;
-    hvmem__arena_mark(dirty->bank, dirty->mfn, dirty->record);
+    hvmem__arena_mark(dirty->bank, dirty->mfn,
+                      hvmem__rec_with_bias(dirty->record, HVMEM__BIAS_SCRUBBING));
     return 1;
 }
 

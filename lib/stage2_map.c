@@ -76,16 +76,17 @@ static hvmem_u32 fill_entries(struct hvmem_stage2 *s2, struct hvmem__s2_path *pa
 }
 
 /*
- * Whether others removed entries and have not flushed: a call that is under way, or a caller whose gather is
- * still open. What is mapped now could be cached under two addresses. Only a flush of our own that
+ * Whether others removed entries and have not flushed: a call that is under way or could not, or a caller
+ * whose gather is still open. What is mapped now could be cached under two addresses. Only a flush of our own that
  * began after the removal is known to be over.
  */
 static int may_be_cached(const struct hvmem_stage2 *s2, const struct piece *p)
 {
     if (p->has_flushed && p->flushed == s2->removals)
         return 0;
-    return s2->unflushed || (hvmem__load_acquire(&s2->mapping.lent) && p->gfn < s2->lent_end &&
-                             p->end > s2->lent_start);
+    return s2->unflushed || hvmem__mapping_failed(&s2->mapping) ||
+           (hvmem__load_acquire(&s2->mapping.lent) && p->gfn < s2->lent_end &&
+            p->end > s2->lent_start);
 }
 
 static hvmem_status map_step(struct hvmem_stage2 *s2, struct piece *p)

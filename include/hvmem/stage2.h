@@ -165,7 +165,8 @@ HVMEM_API hvmem_status hvmem_stage2_init(void *memory, hvmem_size bytes,
  * invalidated but where something was replaced: invalid entries are never cached.
  * Errors: HVMEM_E_RANGE (also: machine frames beyond output_bits), HVMEM_E_ARG (rights, type, flag),
  * HVMEM_E_VERSION, HVMEM_E_BUSY (something is mapped there, or the first touch is to pay and a
- * device walks the tables), HVMEM_E_LIMIT, HVMEM_E_PHASE (torn down), those of hvmem_alloc() for tables.
+ * device walks the tables), HVMEM_E_LIMIT, HVMEM_E_PHASE (torn down), those of hvmem_alloc() for tables; after
+ * a flush that failed, those of the flush of everything that comes first then.
  */
 HVMEM_API hvmem_status hvmem_stage2_map(struct hvmem_stage2 *s2,
                                         const struct hvmem_stage2_map *request, hvmem_u64 *done);

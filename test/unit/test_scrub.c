@@ -247,6 +247,37 @@ static int busy(const char *name, void *context)
     return 0;
 }
 
+/* At the test point: everything that would give back or change what is being scrubbed. */
+static int free_again(const char *name, void *context)
+{
+    struct world *world = context;
+    struct hvmem_block block;
+    hvmem_mfn mfn;
+
+    if (strcmp(name, "scrub") != 0)
+        return 0;
+    for (mfn = 0; mfn < FRAMES; mfn++) {
+        CHECK(hvmem_free_run(world->heap, mfn, 1) < 0);
+        CHECK(hvmem_free(world->heap, mfn, HVMEM_ORDER_ANY) < 0);
+        CHECK(hvmem_settle(world->heap, mfn, 1, HVMEM_OWES_SCRUB) < 0);
+        CHECK_EQ(hvmem_lookup(world->heap, mfn, &block), HVMEM_OK);
+        CHECK(block.state == HVMEM_BLOCK_FREE || block.state == HVMEM_BLOCK_CACHED);
+    }
+    return 0;
+}
+
+/* B03: free memory that is out to be scrubbed is free all the same. */
+TEST(B03_freed_again_while_scrubbed, points)
+{
+    struct world *world = real_world(HVMEM_BANK_DIRTY, FRAMES);
+
+    test_set_point_hook(free_again, world);
+    (void)scrub_all(world, 100);
+    test_set_point_hook(NULL, NULL);
+    CHECK_EQ(hvmem_free_frames(world->heap), FRAMES);
+    WORLD_END(world);
+}
+
 TEST(gives_way, points)
 {
     struct world *world = real_world(0, FRAMES);

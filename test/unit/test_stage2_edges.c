@@ -167,6 +167,24 @@ TEST(setway_after_an_arming_that_failed_takes_all_for_touched)
     finish();
 }
 
+/* What another frame is mapped over may still be cached. */
+TEST(a_map_after_an_unmap_that_was_not_flushed_flushes)
+{
+    begin(HVMEM_S2_ARM64);
+    CHECK_EQ(rig_map(&rig, 0, 16, HOME, 7, 0, NULL), HVMEM_OK);
+    CHECK(gets_in(5, WALK_R));
+    rig.fail_flushes = 100;
+    CHECK(hvmem_stage2_unmap(rig.s2, 5, 1, NULL, NULL) < 0);
+    CHECK(rig_map(&rig, 5, 1, HOME + 100, 7, 0, NULL) < 0);
+    CHECK_EQ(rig_walk(&rig, 5).kind, WALK_INVALID);
+    rig.fail_flushes = 0;
+    CHECK_EQ(rig_map(&rig, 5, 1, HOME + 100, 7, 0, NULL), HVMEM_OK);
+    CHECK_EQ(rig_holds(&rig, 5, 1), 0);
+    CHECK(gets_in(5, WALK_R));
+    CHECK_EQ(rig_conflicts(&rig), 0);
+    finish();
+}
+
 /* ---- changes of size -------------------------------------------------------------------------- */
 
 /* 512 pages from gfn 0 on, not in one piece for the map to see. */
