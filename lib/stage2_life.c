@@ -117,6 +117,15 @@ static hvmem_status make_root(struct hvmem_stage2 *s2)
     return status;
 }
 
+/* What to load, the id left out. */
+static hvmem_u64 root_value(const struct hvmem_stage2 *s2)
+{
+    hvmem_u64 root = (hvmem_u64)s2->root << 12;
+
+    /* EPTP: walks are write-back, four levels, no A/D flags (SDM vol. 3 25.6.11). */
+    return s2->f.format == HVMEM_S2_EPT ? root | 3u << 3 | 6u : root;
+}
+
 static hvmem_status init(void *memory, hvmem_size bytes, const struct hvmem_stage2_config *c)
 {
     struct hvmem_mapping_config mapping;
@@ -141,11 +150,15 @@ static hvmem_status init(void *memory, hvmem_size bytes, const struct hvmem_stag
     if (status)
         return status;
     status = make_root(s2);
-    if (status)
+    if (status) {
         (void)hvmem_mapping_fini(&s2->mapping);
-    else
-        s2->state = HVMEM__S2_LIVE;
-    return status;
+        return status;
+    }
+    /* EPT is invalidated by its root, which is known only now. No CPU has the space loaded yet. */
+    if (s2->f.format == HVMEM_S2_EPT)
+        hvmem__store(&c->space->root, root_value(s2));
+    s2->state = HVMEM__S2_LIVE;
+    return HVMEM_OK;
 }
 
 hvmem_status hvmem_stage2_init(void *memory, hvmem_size bytes,
@@ -167,21 +180,15 @@ hvmem_status hvmem_stage2_init(void *memory, hvmem_size bytes,
 
 hvmem_status hvmem_stage2_root(const struct hvmem_stage2 *s2, hvmem_u32 id, hvmem_u64 *value)
 {
-    hvmem_maddr root;
-
     if (!s2 || !value)
         return HVMEM_E_ARG;
     if (hvmem__load(&s2->state) != HVMEM__S2_LIVE)
         return HVMEM_E_PHASE;
-    root = (hvmem_maddr)s2->root << 12;
-    if (s2->f.format == HVMEM_S2_ARM64) {
-        if (id >> s2->id_bits)
-            return HVMEM_E_RANGE;
-        *value = root | (hvmem_u64)id << 48;
-    } else {
-        /* EPTP: walks are write-back, four levels, no A/D flags (SDM vol. 3 25.6.11). */
-        *value = s2->f.format == HVMEM_S2_EPT ? root | 3u << 3 | 6u : root;
-    }
+    if (s2->f.format == HVMEM_S2_ARM64 && id >> s2->id_bits)
+        return HVMEM_E_RANGE;
+    *value = root_value(s2);
+    if (s2->f.format == HVMEM_S2_ARM64)
+        *value |= (hvmem_u64)id << 48;
     return HVMEM_OK;
 }
 

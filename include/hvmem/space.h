@@ -42,7 +42,11 @@ struct hvmem_space_config {
     hvmem_u32 flags;  /* HVMEM_SPACE_* */
     hvmem_u32 regime; /* HVMEM_REGIME_USER, _STAGE2 or _GUEST: whose tables these are */
     hvmem_u32 reserved;
-    hvmem_u64 root; /* struct hvmem_tlb_space.root: arm64 VTTBR without VMID, Intel EPTP, else 0 */
+    /*
+     * struct hvmem_tlb_space.root: arm64 VTTBR without VMID, Intel EPTP, else 0. For EPT of the library's
+     * hvmem_stage2_init() fills it in.
+     */
+    hvmem_u64 root;
 };
 
 /* How to load the space just activated. */

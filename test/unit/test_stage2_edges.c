@@ -377,6 +377,26 @@ TEST(nothing_waits_beside_a_device_that_came_meanwhile, points)
     CHECK(n > 3);
 }
 
+/* ---- what is invalidated ----------------------------------------------------------------------- */
+
+/* INVEPT drops what was cached under the EPTP it names (SDM vol. 3 30.3), and the host loads this one. */
+TEST(ept_is_invalidated_by_the_root_that_is_loaded)
+{
+    struct hvmem_tlb_space tag;
+    hvmem_u64 eptp = 0;
+
+    begin(HVMEM_S2_EPT);
+    CHECK_EQ(hvmem_stage2_root(rig.s2, 0, &eptp), HVMEM_OK);
+    CHECK_EQ(hvmem_space_id(rig.space, 0, &tag), HVMEM_OK);
+    CHECK_EQ(tag.root, eptp);
+    CHECK_EQ(eptp & 0xfff, 0x1e);
+    CHECK_EQ(rig_map(&rig, 0, 16, HOME, 7, 0, NULL), HVMEM_OK);
+    CHECK(gets_in(3, WALK_R));
+    CHECK_EQ(hvmem_stage2_unmap(rig.s2, 3, 1, NULL, NULL), HVMEM_OK);
+    CHECK_EQ(rig_holds(&rig, 3, 1), 0);
+    finish();
+}
+
 /* ---- memory that the guest sees past the caches ----------------------------------------------- */
 
 static hvmem_u32 given_type;
