@@ -466,6 +466,7 @@ hvmem_status hvmem_adopt_finish(struct hvmem_heap *heap, hvmem_u64 *cursor)
     b = bank_from(heap, at);
     if (!b && pass >= PASS_GIVE) {
         heap->adopting = 0;
+        hvmem__watch(heap);
         return HVMEM_OK;
     }
     if (!b) {

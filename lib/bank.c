@@ -443,6 +443,7 @@ hvmem_status hvmem_bank_remove(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u6
     } else {
         (void)hvmem__run_free(heap, HVMEM__ANY_OWNER, base, frames, 0, &stopped);
     }
+    hvmem__watch(heap);
     return status ? hvmem__refuse(heap, status, base, HVMEM_ORDER_ANY, frames) : HVMEM_OK;
 }
 

@@ -31,6 +31,15 @@ struct hvmem_domain;
 #define HVMEM_CONFIG_NO_CPU_CACHE 1u /* no per-CPU caches: every call goes to the node heaps */
 #define HVMEM_CONFIG_NO_CLOCK     2u /* no times of flushes: what is owed is flushed everywhere */
 
+/*
+ * LOW MEMORY. What is free (hvmem_free_frames(): caches included) is compared with the thresholds by every
+ * call that goes past the CPU's cache, before it returns; with HVMEM_CONFIG_NO_CPU_CACHE by every call. What
+ * a CPU takes from its own cache, or puts there, is not looked at, so that no CPU writes what another reads.
+ * Thus LOW_MEMORY may come late, when free memory is below low_frames already by what stood in all caches when
+ * a call looked last, MEMORY_OK likewise, and neither early (blocks on their way between a cache and a
+ * node heap on another CPU at that moment apart). A CPU's cache holds at most 65 single frames and 16
+ * blocks of order 9 that owe nothing, 2,048 and 16 that wait for a flush, and 64 on their way to other nodes.
+ */
 struct hvmem_config {
     hvmem_u32 size;        /* sizeof(struct hvmem_config) */
     hvmem_u32 flags;       /* HVMEM_CONFIG_* */
@@ -46,7 +55,7 @@ struct hvmem_config {
     hvmem_u32 distance_nodes; /* rows of `distance` */
     const hvmem_u8 *distance; /* row-major matrix as in ACPI SLIT; NULL: 10 local, 20 remote */
     const hvmem_u8 *cpu_node; /* node of each CPU, max_cpus entries; NULL: all on node 0 */
-    hvmem_u64 low_frames;     /* HVMEM_EVENT_LOW_MEMORY at or below this; 0 = never */
+    hvmem_u64 low_frames;     /* HVMEM_EVENT_LOW_MEMORY at or below this; 0 = never; see above */
     hvmem_u64 low_hysteresis; /* HVMEM_EVENT_MEMORY_OK above low_frames + low_hysteresis */
     const struct hvmem_host_ops *host; /* may be NULL; copied */
     void *host_ctx;
