@@ -22,6 +22,12 @@
 #define BULK     10000u
 #define ROTATION 2048u /* frames that age in the cache of a CPU */
 
+#define MIX_ORDERS    10u
+#define MIX_STEPS     10000u
+#define MIX_WARMUP    8u
+#define RING          256u /* frames under way between two CPUs */
+#define REMOTE_WARMUP 64u  /* by then the first has lost its token often enough */
+
 static struct hvmem_heap *heap_of(struct bench_opened *opened)
 {
     return opened->pool.state;
@@ -147,6 +153,70 @@ static void bulk(void)
     bench_close(&opened);
 }
 
+/*
+ * Blocks of random orders 0-9 come and go at half load, as in the figure mix.ns: a section for MIX_STEPS
+ * of them, the loop included. The steps before fill half of the slots.
+ */
+static void mix(void)
+{
+    static struct bench_slot slots[FRAMES * MIX_ORDERS / 1023u];
+    static hvmem_u32 steps[MIX_STEPS];
+    const hvmem_u32 count = sizeof slots / sizeof slots[0];
+    struct bench_rng rng = {2};
+    struct bench_opened opened;
+    unsigned round, i;
+
+    bench_open(&opened, &bench_hvmem, FRAMES, 0);
+    for (i = 0; i < count; i++)
+        slots[i].order = BENCH_EMPTY;
+    for (round = 0; round < MIX_WARMUP + REPEATS; round++) {
+        hvmem_u64 refused;
+
+        for (i = 0; i < MIX_STEPS; i++)
+            steps[i] = BENCH_STEP(bench_below(&rng, count), bench_below(&rng, MIX_ORDERS));
+        if (round >= MIX_WARMUP)
+            section_begin();
+        refused = bench_hvmem.mix(&opened.pool, slots, steps, MIX_STEPS);
+        if (round >= MIX_WARMUP)
+            section_end("mix_10000");
+        FIGURE_REQUIRE(refused == 0);
+    }
+    bench_close(&opened);
+}
+
+static void as_cpu(hvmem_cpu cpu)
+{
+    bench_leave();
+    bench_enter(cpu);
+}
+
+/* Frames that one CPU allocates and another frees, as in the figure remote0.ns, RING under way. */
+static void remote(void)
+{
+    static hvmem_u64 frames[RING];
+    struct bench_opened opened;
+    hvmem_u64 refused = 0;
+    unsigned round;
+
+    bench_open(&opened, &bench_hvmem, FRAMES, 0);
+    for (round = 0; round < REMOTE_WARMUP + 4 * REPEATS; round++) {
+        if (round >= REMOTE_WARMUP)
+            section_begin();
+        refused += bench_hvmem.fill(&opened.pool, 0, frames, RING);
+        if (round >= REMOTE_WARMUP)
+            section_end("remote0.alloc_256");
+        as_cpu(1);
+        if (round >= REMOTE_WARMUP)
+            section_begin();
+        refused += bench_hvmem.release(&opened.pool, 0, frames, RING);
+        if (round >= REMOTE_WARMUP)
+            section_end("remote0.free_256");
+        as_cpu(0);
+    }
+    FIGURE_REQUIRE(refused == 0);
+    bench_close(&opened);
+}
+
 static void refusals(void)
 {
     struct bench_opened opened;
@@ -262,6 +332,8 @@ int main(void)
     bare_pairs();
     worst_split_merge();
     bulk();
+    mix();
+    remote();
     refusals();
     populate(0, "populate0_512_owing", "populate0_512");
     populate(9, "populate9_512_owing", "populate9_512");
