@@ -7,6 +7,7 @@
 #include "drain.h"
 #include "flush.h"
 #include "free.h"
+#include "magazine.h"
 #include "pcpu.h"
 #include "request.h"
 #include "run.h"
@@ -336,10 +337,12 @@ static HVMEM_NOINLINE hvmem_status alloc_slow(struct hvmem_heap *heap, hvmem_ord
     return hvmem_alloc(heap, &request, mfn);
 }
 
-/* A plain block of an order that no cache holds: the short way, or the long one. */
+/* A plain block of an order without a queue: the short ways, or the long one. */
 static HVMEM_NOINLINE hvmem_status alloc_plain(struct hvmem_heap *heap, hvmem_order order,
                                                hvmem_mfn *mfn)
 {
+    if (hvmem__has_magazine(heap, order) && hvmem__magazine_take_middle(heap, order, mfn))
+        return HVMEM_OK;
     if (hvmem__unlikely(order > heap->max_order || heap->adopting ||
                         !hvmem__take_plain(heap, order, mfn)))
         return alloc_slow(heap, order, mfn);
@@ -370,8 +373,9 @@ HVMEM_INLINE int pop(struct hvmem__pcpu *pc, struct hvmem__mag *mag, hvmem_mfn *
 static HVMEM_NOINLINE hvmem_status alloc_refill(struct hvmem_heap *heap, hvmem_order order,
                                                 hvmem_mfn *mfn)
 {
-    return hvmem__cacheable(heap, order) ? alloc_slow(heap, order, mfn)
-                                         : alloc_plain(heap, order, mfn);
+    if (!hvmem__cacheable(heap, order))
+        return alloc_plain(heap, order, mfn);
+    return hvmem__magazine_take(heap, order, mfn) ? HVMEM_OK : alloc_slow(heap, order, mfn);
 }
 
 /* From this CPU's cache without a locked instruction. */
@@ -388,7 +392,7 @@ HVMEM_INLINE hvmem_status alloc_fast(struct hvmem_heap *heap, hvmem_order order,
         if (hot != HVMEM_FAST_NONE)
             *mfn = hot;
         else
-            done = pop(pc, hvmem__mag_of(pc, order), mfn);
+            done = pop(pc, &pc->mag[order], mfn);
     }
     hvmem__section_end(pc);
     hvmem__unpin(&heap->host, pin);

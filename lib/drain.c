@@ -133,11 +133,22 @@ void hvmem__pcpu_spill(struct hvmem_heap *heap, struct hvmem__pcpu *pc)
 
 /* ---- all caches ----------------------------------------------------------------------------- */
 
+/* The first order whose magazine holds a block, or HVMEM__MAGS. */
+static hvmem_u32 first_filled(const struct hvmem__pcpu *pc)
+{
+    hvmem_u32 left = hvmem__load(&pc->filled);
+
+    for (; left; left &= left - 1)
+        if (hvmem__load(&pc->mag[hvmem__lowest(left)].count))
+            return hvmem__lowest(left);
+    return HVMEM__MAGS;
+}
+
 static int holds_any(const struct hvmem__pcpu *pc)
 {
-    return hvmem__load(&pc->out_count) || hvmem__load(&pc->mag[0].count) ||
-           hvmem__load(&pc->mag[1].count) || hvmem__load(&pc->fast.hot) != HVMEM_FAST_NONE ||
-           hvmem__ageing_count(&pc->fast.queue[0]) || hvmem__ageing_count(&pc->fast.queue[1]);
+    return hvmem__load(&pc->out_count) || hvmem__load(&pc->fast.hot) != HVMEM_FAST_NONE ||
+           hvmem__ageing_count(&pc->fast.queue[0]) || hvmem__ageing_count(&pc->fast.queue[1]) ||
+           first_filled(pc) < HVMEM__MAGS;
 }
 
 int hvmem__pcpu_any(const struct hvmem_heap *heap)
@@ -162,14 +173,17 @@ static void shed_last(struct hvmem_heap *heap, const hvmem_mfn *blocks, hvmem_u3
 /* A few blocks of a cache, so that the gate is not held for long. Whether more are left. */
 static int drain_some(struct hvmem_heap *heap, struct hvmem__pcpu *pc)
 {
+    hvmem_u32 order;
+
     if (!pc->mag[0].count)
         hvmem__pcpu_spill(heap, pc);
+    order = first_filled(pc);
     if (pc->out_count)
         shed_last(heap, pc->out, &pc->out_count);
-    else if (pc->mag[0].count)
-        shed_last(heap, pc->mag[0].slot, &pc->mag[0].count);
-    else if (pc->mag[1].count)
-        shed_last(heap, pc->mag[1].slot, &pc->mag[1].count);
+    else if (order < HVMEM__MAGS)
+        shed_last(heap, pc->mag[order].slot, &pc->mag[order].count);
+    else if (pc->filled != HVMEM__FILLED)
+        hvmem__store(&pc->filled, HVMEM__FILLED);
     else
         hvmem__ageing_shed(
             heap, pc, hvmem__ageing_count(&pc->fast.queue[0]) ? 0 : HVMEM__MAG_ORDER1, GATE_STEPS);
@@ -214,6 +228,7 @@ static void forget_bank(struct hvmem_heap *heap, struct hvmem__pcpu *pc)
     hvmem__pcpu_spill(heap, pc);
     pc->fast.frames = 0;
     pc->bank = HVMEM_NULL;
+    memset(pc->near, 0, sizeof pc->near);
 }
 
 void hvmem__pcpu_clear(struct hvmem_heap *heap, struct hvmem__section *s)
@@ -308,6 +323,7 @@ static hvmem_u64 ageing_on(struct hvmem_heap *heap, const struct hvmem_cpu_queue
 hvmem_u64 hvmem__pcpu_cached(struct hvmem_heap *heap, hvmem_node node)
 {
     hvmem_u64 frames = 0;
+    hvmem_u32 order;
     hvmem_cpu cpu;
 
     for (cpu = 0; cpu < heap->max_cpus; cpu++) {
@@ -315,9 +331,9 @@ hvmem_u64 hvmem__pcpu_cached(struct hvmem_heap *heap, hvmem_node node)
 
         if (hvmem__load(&pc->fast.hot) != HVMEM_FAST_NONE)
             frames += cached_on(heap, &pc->fast.hot, 1, 0, node);
-        frames += cached_on(heap, pc->slot0, hvmem__load(&pc->mag[0].count), 0, node);
-        frames +=
-            cached_on(heap, pc->slot1, hvmem__load(&pc->mag[1].count), HVMEM__MAG_ORDER1, node);
+        for (order = 0; order < HVMEM__MAGS; order++)
+            frames += cached_on(heap, pc->mag[order].slot, hvmem__load(&pc->mag[order].count),
+                                order, node);
         frames += cached_on(heap, pc->out, hvmem__load(&pc->out_count), HVMEM_ORDER_ANY, node);
         frames += ageing_on(heap, &pc->fast.queue[0], 0, node);
         frames += ageing_on(heap, &pc->fast.queue[1], HVMEM__MAG_ORDER1, node);

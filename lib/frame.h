@@ -22,10 +22,10 @@
  *    frame of a block with HVMEM__BIAS_SCRUBBING holds how much of it was scrubbed (scrubbed.c).
  * Only such records are ever read; the table starts with unknown content.
  *
- * Who may change it: under the arena's lock, but for blocks of the orders that go through caches.
- * Of those ALLOCATED -> anything is by compare-exchange (hvmem__frame_claim), or by plain store on
- * the CPU whose token is in `bias` (pcpu.h); CACHED -> anything by the CPU that has the frame in its
- * cache, inside its section. GATHERED -> anything by whoever runs the gather.
+ * Who may change it: under the arena's lock, but for blocks that go through caches: those of orders 0
+ * and 9, and of the orders between them the host's own. Of those ALLOCATED -> anything is by
+ * compare-exchange (hvmem__frame_claim), or by plain store on the CPU whose token is in `bias`
+ * (pcpu.h); CACHED -> anything by the CPU that has the frame in its cache, inside its section. GATHERED -> anything by whoever runs the gather.
  */
 #ifndef HVMEM_LIB_FRAME_H
 #define HVMEM_LIB_FRAME_H

@@ -4,9 +4,12 @@
 
 #include "arena.h"
 #include "clock.h"
+#include "drain.h"
+#include "magazine.h"
 #include "offline.h"
 #include "pcpu.h"
 #include "take.h"
+#include "testpoint.h"
 
 /*
  * Work after which a lock section of a bulk free lets others in, in merges (hvmem__arena_give); a
@@ -83,16 +86,6 @@ hvmem_status hvmem__block_at(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvme
 
 /* ---- taking a block from its owner ---------------------------------------------------------- */
 
-/* Whether the block's bias names a token that is alive and not this section's own. */
-static int biased_elsewhere(struct hvmem_heap *heap, const struct hvmem__pcpu *pc,
-                            hvmem__record record)
-{
-    hvmem_u32 token = hvmem__rec_bias(record);
-
-    return token && token < HVMEM__TOKENS && token != pc->token &&
-           hvmem__load_acquire(&heap->token_cpu[token]) != HVMEM__NO_CPU;
-}
-
 /*
  * Enter this CPU's section such that `record` may be claimed inside it. E_HOST: not entered, for the
  * record may be changed without notice by the CPU that it is biased to.
@@ -103,7 +96,7 @@ static hvmem_status enter_for(struct hvmem_heap *heap, struct hvmem__section *s,
     hvmem_status status;
 
     hvmem__section_enter(heap, s);
-    while (biased_elsewhere(heap, s->pc, record)) {
+    while (hvmem__biased_elsewhere(heap, s->pc, record)) {
         hvmem__section_leave(heap, s);
         status = hvmem__unbias(heap, record);
         if (status)
@@ -149,7 +142,7 @@ int hvmem__try_seize(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn m
     int done;
 
     hvmem__section_enter(heap, &s);
-    done = !biased_elsewhere(heap, s.pc, from) && claim_inside(heap, b, mfn, from, to);
+    done = !hvmem__biased_elsewhere(heap, s.pc, from) && claim_inside(heap, b, mfn, from, to);
     hvmem__section_leave(heap, &s);
     return done;
 }
@@ -184,7 +177,10 @@ hvmem__record hvmem__in_transit(struct hvmem_heap *heap, hvmem__record from, hvm
     return to;
 }
 
-/* Of the orders that go through caches: into this CPU's cache. No lock held. */
+/*
+ * Of the orders that go through magazines: into this CPU's cache. Through the gate it is left without
+ * blocks of middle orders, which are not taken out that way. No lock held.
+ */
 static hvmem_status free_to_cache(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
                                   hvmem__record from, hvmem__record to)
 {
@@ -193,12 +189,27 @@ static hvmem_status free_to_cache(struct hvmem_heap *heap, struct hvmem__bank *b
 
     if (status)
         return status;
-    if (hvmem__frame_claim(&heap->host, hvmem__record_at(b, mfn), from, to))
-        hvmem__pcpu_put(heap, s.pc, b, mfn, to);
-    else
+    if (!hvmem__frame_claim(&heap->host, hvmem__record_at(b, mfn), from, to))
         status = HVMEM_E_FREE;
+    else if (s.gated != HVMEM__GATED_NOT && !hvmem__cacheable(heap, hvmem__rec_order(to)))
+        hvmem__pcpu_give_back(heap, &mfn, 1);
+    else
+        hvmem__pcpu_put(heap, s.pc, b, mfn, to);
     hvmem__section_leave(heap, &s);
     return status;
+}
+
+/*
+ * Whether a free changes the record by compare-exchange (frame.h), and the block may go through a
+ * cache. What a domain has not used goes home: it may be promised to it again.
+ */
+static int by_exchange(const struct hvmem_heap *heap, hvmem__record from, hvmem_u32 owed)
+{
+    hvmem_u32 order = hvmem__rec_order(from), owner = hvmem__rec_owner(from);
+
+    if (hvmem__rec_state(from) != HVMEM_BLOCK_ALLOCATED || !hvmem__has_magazine(heap, order))
+        return 0;
+    return !owner || (hvmem__cacheable(heap, order) && !(owed & HVMEM__UNUSED));
 }
 
 /* Straight home to the arena, in whose lock the record changes. No lock held. */
@@ -235,10 +246,7 @@ hvmem_status hvmem__free_block(struct hvmem_heap *heap, struct hvmem__bank *b, h
         status = hvmem__seize(heap, b, mfn, from, to);
         if (!status)
             hvmem__offline_freed(heap, b, mfn, to);
-    } else if (hvmem__rec_state(from) == HVMEM_BLOCK_ALLOCATED &&
-               hvmem__cacheable(heap, hvmem__rec_order(from)) &&
-               !(owed & HVMEM__UNUSED && hvmem__rec_owner(from))) {
-        /* (What a domain has not used goes home: it may be promised to it again.) */
+    } else if (by_exchange(heap, from, owed)) {
         status = free_to_cache(heap, b, mfn, from, to);
     } else {
         status = free_to_arena(heap, b, mfn, from, to);
@@ -317,7 +325,7 @@ hvmem_status hvmem__free_checked(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_o
 }
 
 /*
- * Blocks of the host's own that owe nothing and go through no cache, straight home: of a list of n
+ * Blocks of the host's own that owe nothing, of no order with a queue, straight home: of a list of n
  * those at its front that lie in one arena, as many as one lock section gives back. Returns how many;
  * anything unusual is left to the long way, which finds out what it is.
  */
@@ -325,7 +333,9 @@ HVMEM_INLINE hvmem_u32 free_plain(struct hvmem_heap *heap, const hvmem_mfn *bloc
                                   hvmem_order order)
 {
     struct hvmem__bank *b = hvmem__pcpu_bank_of(heap, blocks[0]);
-    const hvmem__record plain = hvmem__rec_make(order, HVMEM_BLOCK_ALLOCATED, 0);
+    const hvmem__record plain = hvmem__rec_make(order, HVMEM_BLOCK_ALLOCATED, 0),
+                        transit = hvmem__rec_make(order, HVMEM_BLOCK_CACHED, 0);
+    const int exchange = hvmem__has_magazine(heap, order);
     hvmem_u32 done = 0, work = 0;
     struct hvmem__arena *arena;
     hvmem_u64 state;
@@ -336,7 +346,11 @@ HVMEM_INLINE hvmem_u32 free_plain(struct hvmem_heap *heap, const hvmem_mfn *bloc
     state = hvmem__lock_arena(heap, arena);
     while (hvmem__likely(b->live && hvmem__bank_holds(b, blocks[done]) &&
                          hvmem__is_head(b, blocks[done])) &&
-           hvmem__likely(hvmem__load(hvmem__record_at(b, blocks[done])) == plain)) {
+           hvmem__likely(exchange
+                             ? hvmem__frame_claim(&heap->host, hvmem__record_at(b, blocks[done]),
+                                                  plain, transit)
+                             : hvmem__load(hvmem__record_at(b, blocks[done])) == plain)) {
+        (void)HVMEM_TEST_POINT("free_plain");
         work += FREE_WORK + hvmem__return_block(heap, arena, b, blocks[done],
                                                 hvmem__rec_make(order, HVMEM_BLOCK_FREE, 0));
         if (++done == n || work >= BULK_WORK)
@@ -350,8 +364,8 @@ HVMEM_INLINE hvmem_u32 free_plain(struct hvmem_heap *heap, const hvmem_mfn *bloc
     return done;
 }
 
-/* Not into this CPU's cache at once. */
-static HVMEM_NOINLINE hvmem_status free_slow(struct hvmem_heap *heap, hvmem_mfn mfn,
+/* Not into this CPU's cache. */
+static HVMEM_NOINLINE hvmem_status free_long(struct hvmem_heap *heap, hvmem_mfn mfn,
                                              hvmem_order order)
 {
     hvmem_status status;
@@ -362,6 +376,15 @@ static HVMEM_NOINLINE hvmem_status free_slow(struct hvmem_heap *heap, hvmem_mfn 
     return status ? hvmem__refuse(heap, status, mfn, order, 0) : HVMEM_OK;
 }
 
+/* Not into this CPU's cache at once. */
+static HVMEM_NOINLINE hvmem_status free_slow(struct hvmem_heap *heap, hvmem_mfn mfn,
+                                             hvmem_order order)
+{
+    if (hvmem__has_magazine(heap, order) && hvmem__magazine_free(heap, mfn, order))
+        return HVMEM_OK;
+    return free_long(heap, mfn, order);
+}
+
 /*
  * Into the cache of the CPU that allocated the block, without a locked instruction. The newest frame
  * is the hot one; the one before goes into the magazine.
@@ -370,7 +393,7 @@ HVMEM_INLINE hvmem_status free_fast(struct hvmem_heap *heap, hvmem_mfn mfn, hvme
 {
     hvmem_u64 pin;
     struct hvmem__pcpu *pc = hvmem__pcpu_own(heap, &pin);
-    struct hvmem__mag *mag = hvmem__mag_of(pc, order);
+    struct hvmem__mag *mag = &pc->mag[order];
     int done = 0;
 
     if (hvmem__section_begin(pc)) {

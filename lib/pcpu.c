@@ -8,6 +8,7 @@
 #include "clock.h"
 #include "credit.h"
 #include "drain.h"
+#include "magazine.h"
 #include "take.h"
 #include "testpoint.h"
 
@@ -31,10 +32,9 @@ static void set_token(struct hvmem__pcpu *pc, hvmem_u32 token)
 
     pc->token = token;
     for (i = 0; i < HVMEM__MAGS; i++) {
-        hvmem_u32 order = i ? HVMEM__MAG_ORDER1 : 0;
-        hvmem__record given = hvmem__rec_make(order, HVMEM_BLOCK_ALLOCATED, 0);
+        hvmem__record given = hvmem__rec_make(i, HVMEM_BLOCK_ALLOCATED, 0);
 
-        pc->mag[i].cached = hvmem__rec_make(order, HVMEM_BLOCK_CACHED, 0);
+        pc->mag[i].cached = hvmem__rec_make(i, HVMEM_BLOCK_CACHED, 0);
         pc->mag[i].given = hvmem__rec_with_bias(given, token);
     }
     pc->fast.given = token ? pc->mag[0].given : NEVER;
@@ -47,9 +47,12 @@ void hvmem__pcpu_name_owner(struct hvmem__pcpu *pc)
     hvmem_u32 i;
 
     pc->fast.owes = domain ? &domain->owes : HVMEM_NULL;
-    for (i = 0; i < HVMEM__MAGS; i++)
+    for (i = 0; i < 2; i++) {
+        hvmem__record given = pc->mag[i * HVMEM__MAG_ORDER1].given;
+
         pc->fast.queue[i].given =
-            pc->token && domain ? hvmem__rec_with_owner(pc->mag[i].given, domain->id) : NEVER;
+            pc->token && domain ? hvmem__rec_with_owner(given, domain->id) : NEVER;
+    }
 }
 
 /* A fresh token for this CPU, or none if they are used up. Inside the section. */
@@ -214,7 +217,7 @@ hvmem_status hvmem__section_enter_other(struct hvmem_heap *heap, struct hvmem__s
     return HVMEM_OK;
 }
 
-hvmem_node hvmem__pcpu_node(const struct hvmem_heap *heap, const struct hvmem__pcpu *pc)
+hvmem_node hvmem__pcpu_node_far(const struct hvmem_heap *heap, const struct hvmem__pcpu *pc)
 {
     hvmem_u64 nodes = hvmem__load(&heap->node_mask);
     hvmem_node home = heap->cpu_node[pc - heap->pcpu];
@@ -227,26 +230,28 @@ hvmem_node hvmem__pcpu_node(const struct hvmem_heap *heap, const struct hvmem__p
 void hvmem__pcpu_put(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvmem__bank *b,
                      hvmem_mfn mfn, hvmem__record record)
 {
-    struct hvmem__mag *mag = hvmem__mag_of(pc, hvmem__rec_order(record));
+    const hvmem_u32 order = hvmem__rec_order(record), owed = hvmem__rec_owed(record);
+    struct hvmem__mag *mag = &pc->mag[order];
 
     hvmem__table_changes(b->table);
-    if (hvmem__unlikely(!mag->capacity)) {
+    if (hvmem__unlikely(!mag->capacity || (owed && !hvmem__cacheable(heap, order)))) {
         hvmem__pcpu_give_back(heap, &mfn, 1);
         return;
     }
-    if (hvmem__rec_owed(record) && b->node == hvmem__pcpu_node(heap, pc)) {
-        hvmem__ageing_put(heap, pc, mfn, record);
-        return;
-    }
-    if (b->node != hvmem__pcpu_node(heap, pc)) {
+    if (hvmem__unlikely(b->node != hvmem__pcpu_node(heap, pc))) {
         hvmem__store(&pc->out[pc->out_count], mfn);
         hvmem__store(&pc->out_count, pc->out_count + 1);
         if (pc->out_count == HVMEM__OUT_SLOTS)
             hvmem__pcpu_flush_out(heap, pc);
         return;
     }
-    if (hvmem__rec_order(record) == 0)
+    if (owed) {
+        hvmem__ageing_put(heap, pc, mfn, record);
+        return;
+    }
+    if (order == 0)
         hvmem__pcpu_spill(heap, pc); /* older than this one */
+    hvmem__store(&pc->filled, pc->filled | 1u << order);
     if (mag->count == mag->capacity)
         hvmem__pcpu_shed(heap, mag, mag->capacity / 2);
     hvmem__store(&mag->slot[mag->count], mfn);
@@ -256,8 +261,10 @@ void hvmem__pcpu_put(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvm
 /* Let the magazines take blocks in, or no more. Inside the section. */
 void hvmem__pcpu_set_open(struct hvmem__pcpu *pc, int open)
 {
-    pc->mag[0].capacity = open ? HVMEM__MAG_SLOTS : 0;
-    pc->mag[1].capacity = open ? HVMEM__MAG_SLOTS1 : 0;
+    hvmem_u32 order;
+
+    for (order = 0; order < HVMEM__MAGS; order++)
+        pc->mag[order].capacity = open ? hvmem__mag_slots(order) : 0;
 }
 
 /* ---- refill --------------------------------------------------------------------------------- */
@@ -267,7 +274,7 @@ static hvmem_status refill(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvme
                            hvmem_u32 most, enum hvmem__supply of)
 {
     hvmem_u32 want = order ? REFILL1 : REFILL0, got = 0;
-    struct hvmem__mag *mag = hvmem__mag_of(pc, order);
+    struct hvmem__mag *mag = &pc->mag[order];
     struct hvmem__batch batch;
     hvmem_status status;
     hvmem_u32 i;
@@ -296,8 +303,7 @@ static hvmem_status refill(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvme
     return got ? HVMEM_OK : status;
 }
 
-/* Inside the section. */
-static void remember(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvmem__bank *b)
+void hvmem__pcpu_remember(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvmem__bank *b)
 {
     hvmem__pcpu_spill(heap, pc);
     pc->fast.base = b->base;
@@ -325,7 +331,7 @@ static int from_magazine(struct hvmem__mag *mag, hvmem_mfn *mfn)
 static hvmem_status pick(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 order,
                          int noflush, hvmem_mfn *mfn)
 {
-    struct hvmem__mag *mag = hvmem__mag_of(pc, order);
+    struct hvmem__mag *mag = &pc->mag[order];
     struct hvmem_cpu_queue *queue = hvmem__ageing_of(pc, order);
     hvmem_status status = HVMEM_E_NOMEM;
     hvmem_u32 aged, room = ~(hvmem_u32)0;
@@ -364,7 +370,7 @@ int hvmem__pcpu_take(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 
     if (*status)
         return 0;
     if (taken->mfn - pc->fast.base >= pc->fast.frames)
-        remember(heap, pc, hvmem__bank_of(heap, taken->mfn));
+        hvmem__pcpu_remember(heap, pc, hvmem__bank_of(heap, taken->mfn));
     taken->at = &pc->fast.record[taken->mfn - pc->fast.base];
     taken->record = hvmem__load_acquire(taken->at);
     HVMEM__ASSERT(&heap->host, hvmem__rec_state(taken->record) == HVMEM_BLOCK_CACHED);
@@ -389,15 +395,21 @@ int hvmem__pcpu_take(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 
 
 void hvmem__pcpu_init(struct hvmem_heap *heap)
 {
+    hvmem_u32 order;
     hvmem_cpu cpu;
 
     for (cpu = 0; cpu < heap->max_cpus; cpu++) {
         struct hvmem__pcpu *pc = &heap->pcpu[cpu];
+        hvmem_mfn *slot = pc->slot;
 
         memset(pc, 0, sizeof *pc);
-        pc->mag[0].slot = pc->slot0;
-        pc->mag[1].slot = pc->slot1;
+        for (order = 0; order < HVMEM__MAGS; order++) {
+            pc->mag[order].slot = slot;
+            slot += hvmem__mag_slots(order);
+        }
+        HVMEM__ASSERT(&heap->host, slot == pc->slot + sizeof pc->slot / sizeof *slot);
         hvmem__pcpu_set_open(pc, 1);
+        pc->filled = HVMEM__FILLED;
         pc->fast.hot = HVMEM_FAST_NONE;
         pc->fast.claims = &heap->claims_active;
         pc->fast.clock = &heap->clock.now;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * pcpu.h: per-CPU caches of single frames and of order-9 blocks, entered without a locked
- * instruction.
+ * pcpu.h: per-CPU caches of blocks up to order 9, entered without a locked instruction.
  *
  * THE SECTION. A CPU uses its own cache inside a section: it stores busy = 1, then loads `closed`.
  * If closed is 0 the cache and everything biased to this CPU are its alone until it stores busy = 0
@@ -32,6 +31,9 @@
  * What is freed and owes something goes to the queues of ageing.h; frames of other nodes leave
  * through `out`, a batch that is given back to the arenas with one lock a section.
  *
+ * MIDDLE ORDERS. Orders 1 to 8 have small magazines and nothing else: only the host's own blocks that owe
+ * nothing go through them (magazine.h). What owes something goes home, requests take from the arenas.
+ *
  * ORDER OF REUSE: the magazine; what is mature in the queue; while the queue is not full, as much clean
  * memory as it still has room for, small remainders before larger blocks; the oldest of the queue (one
  * flush for all in it); and last what is not mature in the arenas.
@@ -44,14 +46,17 @@
 #include "bank.h"
 #include "claim.h"
 
-#define HVMEM__MAGS          2u      /* magazines: order 0, order 9 */
-#define HVMEM__MAG_ORDER1    9u      /* order of the second */
+#define HVMEM__MAGS          10u     /* magazines: one for each order up to 9 */
+#define HVMEM__MAG_ORDER1    9u      /* the order that has queues and requests, beside order 0 */
 #define HVMEM__MAG_SLOTS     64u     /* capacity, order 0 */
 #define HVMEM__MAG_SLOTS1    16u     /* capacity, order 9 */
+#define HVMEM__MAG_MIDDLE    88u     /* all others: 11 MiB of 4 KiB frames (hvmem__mag_slots) */
 #define HVMEM__OUT_SLOTS     64u     /* outgoing batch */
 #define HVMEM__AGEING_SLOTS  2048u   /* blocks that age, order 0: 8 MiB of 4 KiB frames */
 #define HVMEM__AGEING_SLOTS1 16u     /* order 9 */
 #define HVMEM__TOKENS        0x8000u /* tokens a heap has; 0 means none */
+#define HVMEM__NEAR          64u     /* banks remembered, by the low bits of the arena's number */
+#define HVMEM__FILLED        (1u | 1u << HVMEM__MAG_ORDER1) /* always in pcpu.filled */
 #define HVMEM__NO_CPU        0xffffffffu
 
 /* One magazine. Changed inside the section only; `count` is read by anyone. */
@@ -74,10 +79,11 @@ struct hvmem__pcpu {
     struct hvmem__bank *met; /* bank this CPU took a block from past its cache; a hint, atomic */
     hvmem_u32 online;
     hvmem_u32 forced;      /* HVMEM__FORCED_*; gate lock; KNOWN is final and read by anyone */
+    hvmem_u32 filled;      /* bit k: the magazine of order k may hold blocks; section */
     hvmem_u32 revocations; /* tokens lost; section */
     hvmem_u32 rest;        /* refills to go without a token; section */
-    hvmem_mfn slot0[HVMEM__MAG_SLOTS];
-    hvmem_mfn slot1[HVMEM__MAG_SLOTS1];
+    struct hvmem__bank *near[HVMEM__NEAR]; /* banks of its node, their tables not clean; section */
+    hvmem_mfn slot[HVMEM__MAG_SLOTS + HVMEM__MAG_MIDDLE + HVMEM__MAG_SLOTS1];
     hvmem_mfn out[HVMEM__OUT_SLOTS];
 } __attribute__((aligned(128)));
 
@@ -164,18 +170,22 @@ hvmem_status hvmem__section_enter_other(struct hvmem_heap *heap, struct hvmem__s
                                         hvmem_cpu cpu);
 
 /* The node a cache serves: the nearest to its CPU that has memory. */
-hvmem_node hvmem__pcpu_node(const struct hvmem_heap *heap, const struct hvmem__pcpu *pc);
+hvmem_node hvmem__pcpu_node_far(const struct hvmem_heap *heap, const struct hvmem__pcpu *pc);
 
-/* Whether blocks of an order go through caches. */
+HVMEM_INLINE hvmem_node hvmem__pcpu_node(const struct hvmem_heap *heap,
+                                         const struct hvmem__pcpu *pc)
+{
+    hvmem_node home = heap->cpu_node[pc - heap->pcpu];
+
+    if (hvmem__likely(hvmem__load(&heap->node_mask) >> home & 1))
+        return home;
+    return hvmem__pcpu_node_far(heap, pc);
+}
+
+/* Whether blocks of an order go through caches whoever they are for and whatever they owe. */
 HVMEM_INLINE int hvmem__cacheable(const struct hvmem_heap *heap, hvmem_u32 order)
 {
     return (order == 0 || order == HVMEM__MAG_ORDER1) && !(heap->flags & HVMEM_CONFIG_NO_CPU_CACHE);
-}
-
-/* Magazine of an order that is cacheable. */
-HVMEM_INLINE struct hvmem__mag *hvmem__mag_of(struct hvmem__pcpu *pc, hvmem_u32 order)
-{
-    return order ? &pc->mag[1] : &pc->mag[0];
 }
 
 /* Queue of an order that is cacheable. */
@@ -201,9 +211,22 @@ int hvmem__pcpu_take(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 
                      struct hvmem_domain *domain, struct hvmem__drawn *drawn,
                      struct hvmem__taken *taken, hvmem_status *status);
 
+/* Make the bank, which holds a block in this CPU's cache, the one of the short ways. Inside the section. */
+void hvmem__pcpu_remember(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvmem__bank *b);
+
 /* Put a block whose record says CACHED into this CPU's cache. Inside the section. */
 void hvmem__pcpu_put(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvmem__bank *b,
                      hvmem_mfn mfn, hvmem__record record);
+
+/* Whether a record's bias names a token that is alive and not this section's own. */
+HVMEM_INLINE int hvmem__biased_elsewhere(struct hvmem_heap *heap, const struct hvmem__pcpu *pc,
+                                         hvmem__record record)
+{
+    hvmem_u32 token = hvmem__rec_bias(record);
+
+    return token && token < HVMEM__TOKENS && token != pc->token &&
+           hvmem__load_acquire(&heap->token_cpu[token]) != HVMEM__NO_CPU;
+}
 
 /*
  * Make sure that the block of this record is not biased to another CPU, so that it may be claimed

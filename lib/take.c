@@ -180,14 +180,16 @@ hvmem_status hvmem__take(struct hvmem_heap *heap, struct hvmem__want *want, hvme
     return status;
 }
 
-int hvmem__take_plain(struct hvmem_heap *heap, hvmem_u32 order, hvmem_mfn *mfn)
+/* As hvmem__take_plain_some(). */
+HVMEM_INLINE hvmem_u32 take_plain(struct hvmem_heap *heap, hvmem__record keep, hvmem_mfn *blocks,
+                                  hvmem_u32 n)
 {
     hvmem_cpu cpu = heap->host.smp ? hvmem__this_cpu(&heap->host) : 0;
+    hvmem_u32 order = hvmem__rec_order(keep), got = 0;
     struct hvmem__arena *arena;
-    struct hvmem__bank *b = HVMEM_NULL;
+    struct hvmem__bank *b;
     hvmem_node node;
     hvmem_u64 left, state;
-    hvmem_mfn found;
 
     HVMEM__ASSERT(&heap->host, cpu < heap->max_cpus);
     node = heap->cpu_node[cpu];
@@ -196,15 +198,32 @@ int hvmem__take_plain(struct hvmem_heap *heap, hvmem_u32 order, hvmem_mfn *mfn)
         return 0;
     arena = arena_at(heap, node, next_slot(left, cpu & (HVMEM__NODE_ARENAS - 1)));
     state = hvmem__lock_arena(heap, arena);
-    if (hvmem__likely(!arena->counted))
+    while (hvmem__likely(!arena->counted)) {
+        hvmem_mfn found;
+
         b = hvmem__arena_take_plain(heap, arena, order, &found);
-    if (hvmem__likely(b != HVMEM_NULL)) {
-        hvmem__arena_mark_taken(b, found, hvmem__rec_make(order, HVMEM_BLOCK_ALLOCATED, 0));
-        hvmem__pcpu_met(heap, b);
-        *mfn = found;
+        if (hvmem__unlikely(!b))
+            break;
+        hvmem__arena_mark_taken(b, found, keep);
+        hvmem__store(&blocks[got], found);
+        if (++got == n) {
+            hvmem__pcpu_met(heap, b);
+            break;
+        }
     }
     hvmem__unlock_arena(heap, arena, state);
-    return b != HVMEM_NULL;
+    return got;
+}
+
+int hvmem__take_plain(struct hvmem_heap *heap, hvmem_u32 order, hvmem_mfn *mfn)
+{
+    return (int)take_plain(heap, hvmem__rec_make(order, HVMEM_BLOCK_ALLOCATED, 0), mfn, 1);
+}
+
+hvmem_u32 hvmem__take_plain_some(struct hvmem_heap *heap, hvmem__record keep, hvmem_mfn *blocks,
+                                 hvmem_u32 n)
+{
+    return take_plain(heap, keep, blocks, n);
 }
 
 /* ---- batches -------------------------------------------------------------------------------- */

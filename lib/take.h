@@ -37,6 +37,10 @@ hvmem_status hvmem__take(struct hvmem_heap *heap, struct hvmem__want *want, hvme
  */
 int hvmem__take_plain(struct hvmem_heap *heap, hvmem_u32 order, hvmem_mfn *mfn);
 
+/* Up to n such blocks, whose record becomes `keep`: how many. No lock of rank ARENA or above held. */
+hvmem_u32 hvmem__take_plain_some(struct hvmem_heap *heap, hvmem__record keep, hvmem_mfn *blocks,
+                                 hvmem_u32 n);
+
 /* What a batch may consist of. */
 enum hvmem__supply {
     HVMEM__SUPPLY_SMALL, /* owing no flush, from blocks of that order or small remainders */

@@ -338,7 +338,11 @@ int main(void)
     deferred();
     cached(1, 0);
     cached(1, 9);
+    cached(1, 1);
+    cached(1, 6);
     cached(PIECES, 0);
+    cached(PIECES, 1);
+    cached(PIECES, 6);
     bulk(1);
     return 0;
 }

@@ -21,6 +21,9 @@ static double mix_ns(struct bench_team *(*start)(void))
     figure_comment("mix: %u slots a thread, of %zu rounds %zu undisturbed", mix.slots,
                    side.samples[0].count, bench_samples_valid(&side.samples[0]));
     bench_rounds_free(&side, 1);
+    opened.pool.body->drain(&opened.pool);
+    figure_comment("mix: free 2 MiB blocks afterwards, live blocks in place: %llu",
+                   (unsigned long long)opened.pool.body->free_superpages(&opened.pool));
     work_mix_end(&mix);
     if (team != NULL)
         bench_team_stop(team);

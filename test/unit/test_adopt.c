@@ -159,7 +159,7 @@ TEST(change_after_quiesce_clears_the_mark)
 }
 
 /* Nor does a free clear it less than an allocation does, through a cache or not. */
-static void free_after_quiesce(unsigned caches, unsigned frees)
+static void free_after_quiesce(unsigned caches, unsigned frees, hvmem_u32 order)
 {
     struct hand_over over;
     hvmem_mfn mfn[3] = {0};
@@ -170,22 +170,22 @@ static void free_after_quiesce(unsigned caches, unsigned frees)
     start(&over, caches);
     /* The second time round they owe nothing, so that the fast path gives and takes them. */
     for (i = 0; i < 3; i++)
-        REQUIRE_EQ(hvmem_alloc_order(over.old->heap, 0, &mfn[i]), HVMEM_OK);
+        REQUIRE_EQ(hvmem_alloc_order(over.old->heap, order, &mfn[i]), HVMEM_OK);
     for (i = 0; i < 3; i++)
-        CHECK_EQ(hvmem_free(over.old->heap, mfn[i], 0), HVMEM_OK);
+        CHECK_EQ(hvmem_free(over.old->heap, mfn[i], order), HVMEM_OK);
     for (i = 0; i < 3; i++)
-        REQUIRE_EQ(hvmem_alloc_order(over.old->heap, 0, &mfn[i]), HVMEM_OK);
+        REQUIRE_EQ(hvmem_alloc_order(over.old->heap, order, &mfn[i]), HVMEM_OK);
     REQUIRE_EQ(hvmem_quiesce(over.old->heap), HVMEM_OK);
     for (i = 0; i < frees; i++) {
         world_set_cpu(i == 2);
-        CHECK_EQ(hvmem_free(over.old->heap, mfn[i], 0), HVMEM_OK);
+        CHECK_EQ(hvmem_free(over.old->heap, mfn[i], order), HVMEM_OK);
     }
     world_set_cpu(0);
     before = expect_stats(over.old, HVMEM_NODE_ANY);
     REQUIRE_EQ(adopt(&over, &calls), HVMEM_OK);
     CHECK_EQ(expect_stats(over.new, HVMEM_NODE_ANY).free, before.free);
     for (i = frees; i < 3; i++)
-        CHECK_EQ(hvmem_free(over.new->heap, mfn[i], 0), HVMEM_OK);
+        CHECK_EQ(hvmem_free(over.new->heap, mfn[i], order), HVMEM_OK);
     finish(&over);
 }
 
@@ -195,12 +195,15 @@ static void free_after_quiesce(unsigned caches, unsigned frees)
  */
 TEST(free_after_quiesce_clears_the_mark)
 {
+    static const hvmem_u32 orders[] = {0, 1, 3, 4};
     unsigned caches;
     unsigned frees;
+    unsigned i;
 
-    for (caches = 0; caches < 2; caches++)
-        for (frees = 1; frees <= 3; frees++)
-            free_after_quiesce(caches, frees);
+    for (i = 0; i < 4; i++)
+        for (caches = 0; caches < 2; caches++)
+            for (frees = 1; frees <= 3; frees++)
+                free_after_quiesce(caches, frees, orders[i]);
 }
 
 /* Another base, length, node, order, page size: refused, the table unchanged. */

@@ -48,6 +48,7 @@ struct duel {
     uint64_t rounds;
     hvmem_u32 order;
     int halves; /* 1: each frees a half of a pair; 0: both free the same block */
+    int bulk;   /* CPU 1 frees by the call for many */
     hvmem_mfn mfn;
     hvmem_status status[2];
     uint64_t done[2]; /* successes of each CPU */
@@ -59,7 +60,14 @@ static void duel_round(struct stress *stress, unsigned me, struct duel *duel)
     hvmem_mfn half = duel->halves && me == 1 ? 1ull << duel->order : 0;
 
     stress_meet(&duel->gate);
-    duel->status[me] = hvmem_free(heap, duel->mfn + half, duel->order);
+    if (me == 1 && duel->bulk) {
+        hvmem_mfn mfn = duel->mfn + half;
+        hvmem_u32 done;
+
+        duel->status[me] = hvmem_free_bulk(heap, &mfn, 1, duel->order, &done);
+    } else {
+        duel->status[me] = hvmem_free(heap, duel->mfn + half, duel->order);
+    }
     stress_meet(&duel->gate);
     if (duel->status[me] == HVMEM_OK)
         duel->done[me]++;
@@ -112,19 +120,23 @@ static void duel_body(struct stress *stress, unsigned me, void *argument)
 
 static void duels(uint64_t rounds, int halves)
 {
-    static const hvmem_u32 orders[] = {0, 1, 9};
+    static const hvmem_u32 orders[] = {0, 1, 4, 8, 9};
+    const size_t kinds = 2 * sizeof orders / sizeof orders[0];
     size_t host;
     size_t i;
     unsigned caches;
 
     for (host = 0; host < HOSTS; host++)
         for (caches = 0; caches < 2; caches++)
-            for (i = 0; i < 3; i++) {
+            for (i = 0; i < kinds; i++) {
                 struct world *world =
                     smp_world(2, caches ? 0 : HVMEM_CONFIG_NO_CPU_CACHE, hosts[host], 4096);
                 struct stress *stress = stress_new(world, 0, 4096);
-                struct duel duel = {{2, 0, 0}, rounds / 24 + 1, orders[i], halves,
-                                    0,         {0, 0},          {0, 0}};
+                struct duel duel = {.gate = {2, 0, 0},
+                                    .rounds = rounds / (8 * kinds) + 1,
+                                    .order = orders[i / 2],
+                                    .halves = halves,
+                                    .bulk = i % 2};
                 uint64_t reports = world->counts.reports;
 
                 stress_run(stress, 2, duel_body, &duel);

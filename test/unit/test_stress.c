@@ -46,7 +46,8 @@ static void give_back(struct stress *stress, struct held *held, unsigned pick, u
         if (status == HVMEM_OK)
             status = hvmem_free_run(heap, mfn, count / 2);
     } else {
-        status = hvmem_free(heap, mfn, HVMEM_ORDER_ANY);
+        status =
+            hvmem_free(heap, mfn, how == 2 ? HVMEM_ORDER_ANY : (hvmem_order)__builtin_ctzll(count));
     }
     if (status != HVMEM_OK)
         stress_fail(stress, "free of %#llx + %llu gave %d", (unsigned long long)mfn,
@@ -56,9 +57,9 @@ static void give_back(struct stress *stress, struct held *held, unsigned pick, u
 static void take(struct stress *stress, unsigned me, struct storm *storm, struct test_rng *rng,
                  struct held *held)
 {
-    static const hvmem_u32 orders[] = {0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 9, 9};
+    static const hvmem_u32 orders[] = {0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 9, 9, 1};
     struct hvmem_heap *heap = stress->world->heap;
-    struct hvmem_request request = expect_block(orders[test_below(rng, 12)], NULL);
+    struct hvmem_request request = expect_block(orders[test_below(rng, 16)], NULL);
     hvmem_mfn frames[16];
     hvmem_u32 got = 0;
     hvmem_u32 i;
