@@ -126,12 +126,28 @@ static hvmem_u64 root_value(const struct hvmem_stage2 *s2)
     return s2->f.format == HVMEM_S2_EPT ? root | 3u << 3 | 6u : root;
 }
 
+/*
+ * With HVMEM_CAP_FWB the heap cleans nothing for guests whose accesses are write-back whatever they say: this
+ * one's must be. Without it these attributes mean something else.
+ */
+static hvmem_status check_forced(const struct hvmem_stage2_config *c)
+{
+    const struct hvmem_backend *be = c->heap->backend;
+    int can = be && (be->caps.features & HVMEM_CAP_FWB), forced = !!(c->flags & HVMEM_S2_FORCE_WB);
+
+    if (c->format != HVMEM_S2_ARM64 || can == forced)
+        return HVMEM_OK;
+    return can ? HVMEM_E_ARG : HVMEM_E_UNSUPPORTED;
+}
+
 static hvmem_status init(void *memory, hvmem_size bytes, const struct hvmem_stage2_config *c)
 {
     struct hvmem_mapping_config mapping;
     struct hvmem_stage2 *s2 = memory;
     hvmem_status status = check_config(c);
 
+    if (!status)
+        status = check_forced(c);
     if (status)
         return status;
     if (!memory || bytes < sizeof *s2 || ((hvmem_uptr)memory & (sizeof(hvmem_u64) - 1)))

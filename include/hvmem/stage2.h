@@ -51,7 +51,11 @@ struct hvmem_domain_ops;
 #define HVMEM_S2_TRACK 1u /* arm access tracking when the domain starts */
 /* WB frames are scrubbed (if they owe it) and cleaned when the guest first touches them: once, wherever mapped. */
 #define HVMEM_S2_FIRST_TOUCH 2u
-#define HVMEM_S2_FORCE_WB    4u /* arm64: HCR_EL2.FWB encodings; EPT: ignore the guest's PAT */
+/*
+ * arm64: HCR_EL2.FWB encodings; the host sets that bit if the back-end has HVMEM_CAP_FWB, and clears the
+ * capability before it makes a heap if it does not. EPT: ignore the guest's PAT.
+ */
+#define HVMEM_S2_FORCE_WB 4u
 
 #define HVMEM_S2_LEVEL_AUTO 0xffu
 /* Most entries of one lock hold, and lines of one first-touch stretch unless configured. */
@@ -152,8 +156,8 @@ HVMEM_API hvmem_status hvmem_stage2_size(const struct hvmem_stage2_config *confi
 /*
  * Make an empty stage 2 in memory[0 .. bytes), root tables allocated and zeroed. The memory is the
  * library's until hvmem_stage2_teardown() returned HVMEM_OK.
- * Errors: HVMEM_E_ARG (null, flag, format, level, bits), HVMEM_E_VERSION, HVMEM_E_BUFFER,
- * HVMEM_E_ORDER (largest), HVMEM_E_LIMIT (max_tables below the root), those of hvmem_alloc().
+ * Errors: HVMEM_E_ARG (null, flag, format, level, bits; arm64 without FORCE_WB where the back-end has
+ * HVMEM_CAP_FWB), HVMEM_E_UNSUPPORTED (FORCE_WB where it has not), HVMEM_E_VERSION, HVMEM_E_BUFFER, HVMEM_E_ORDER (largest), HVMEM_E_LIMIT (max_tables below the root), those of hvmem_alloc().
  */
 HVMEM_API hvmem_status hvmem_stage2_init(void *memory, hvmem_size bytes,
                                          const struct hvmem_stage2_config *config,

@@ -429,6 +429,19 @@ static uint64_t lines_of(hvmem_u32 type, uint64_t features)
     return lines;
 }
 
+/* Where the heap cleans nothing for guests they must not see past the caches. */
+TEST(B45_write_back_is_forced_where_nothing_is_cleaned)
+{
+    stage2_rig_prepare(&rig, HVMEM_S2_ARM64);
+    rig.features |= HVMEM_CAP_FWB;
+    CHECK_EQ(stage2_rig_open(&rig), HVMEM_E_ARG);
+    stage2_rig_close(&rig);
+    stage2_rig_prepare(&rig, HVMEM_S2_ARM64);
+    rig.config.flags = HVMEM_S2_FORCE_WB;
+    CHECK_EQ(stage2_rig_open(&rig), HVMEM_E_UNSUPPORTED);
+    stage2_rig_close(&rig);
+}
+
 TEST(B45_forced_write_back_leaves_out_only_what_nobody_sees)
 {
     CHECK_EQ(lines_of(HVMEM_S2_WB, HVMEM_CAP_IDC), 0);
