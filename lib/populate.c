@@ -2,7 +2,7 @@
 /*
  * populate.c: memory for a domain in slices: take a slice's blocks (populate_take.c), flush once for all
  * of them, pay for their contents, map them. Between two calls the blocks that are not mapped yet are
- * known to the domain alone; their records keep every debt until all of the block's are paid.
+ * known to the domain alone; their records keep what is not paid, and flushes, until they are mapped.
  */
 #include "populate.h"
 
@@ -37,13 +37,22 @@ static struct hvmem__owned block_of(struct hvmem__filling *f, hvmem_u64 slot)
 /* Blocks whose records change under one lock. */
 #define SECTION 64u
 
+/*
+ * Whether the flush that was done is the one that the record asks for. Not so if the domain freed the block
+ * by its number and got it again, with what others have left on it meanwhile.
+ */
+static int flush_covers(const struct hvmem__filling *f, hvmem__record record)
+{
+    return hvmem__stamp_time(f->heap, record) <= f->p->newest;
+}
+
 /* The record of a block that owes a flush and nothing else, as it is once that is paid; else 0. */
 static hvmem__record flushed(const struct hvmem__filling *f, hvmem__record record, hvmem_u64 slot)
 {
     hvmem_u32 owed = hvmem__rec_owed(record);
 
     if (!(owed & HVMEM__OWES_FLUSH) || owed & ~HVMEM__OWES_FLUSH || hvmem__rec_bias(record) ||
-        !hvmem__slot_holds(f->domain, slot, record))
+        !hvmem__slot_holds(f->domain, slot, record) || !flush_covers(f, record))
         return 0;
     return hvmem__flush_paid(record);
 }
@@ -86,7 +95,7 @@ static hvmem_status flush_slice(struct hvmem__filling *f)
 {
     struct hvmem__populate *p = f->p;
     hvmem_status status = HVMEM_OK;
-    hvmem_u32 i = 0;
+    hvmem_u32 i = p->mapped;
 
     if (HVMEM_TEST_POINT("populate_flush"))
         return HVMEM_E_HOST;
@@ -98,7 +107,7 @@ static hvmem_status flush_slice(struct hvmem__filling *f)
             i = clear_flush(f, i);
     }
     p->owed &= ~HVMEM__OWES_FLUSH;
-    p->paid = 0;
+    p->paid = p->mapped;
     p->inside = 0;
     p->icache = 0;
     p->phase = HVMEM__PHASE_PAY;
@@ -122,6 +131,24 @@ static hvmem_u32 due_now(const struct hvmem__filling *f, hvmem_u64 slot, hvmem__
     return slot & HVMEM__SLOT_TOUCH ? due & ~(HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE) : due;
 }
 
+/*
+ * Whether a block owes more than the slice's flush was done for, and has been paid since: then it is another
+ * than was taken, and all that are not mapped yet are flushed for and paid for once more.
+ */
+static int is_another(struct hvmem__filling *f, hvmem__record record, hvmem_u32 unpaid)
+{
+    struct hvmem__populate *p = f->p;
+    int late = hvmem__rec_owed(record) & HVMEM__OWES_FLUSH && !flush_covers(f, record);
+
+    if (!late && !unpaid)
+        return 0;
+    if (late)
+        p->newest = hvmem__stamp_time(f->heap, record);
+    p->owed |= hvmem__rec_owed(record);
+    p->phase = HVMEM__PHASE_FLUSH;
+    return 1;
+}
+
 static hvmem_status pay_slice(struct hvmem__filling *f)
 {
     struct hvmem__populate *p = f->p;
@@ -134,6 +161,12 @@ static hvmem_status pay_slice(struct hvmem__filling *f)
 
         if (!block.record)
             return HVMEM_E_OWNER;
+        if (is_another(f, block.record, 0))
+            return HVMEM_OK;
+        if (!p->inside || block.record != p->begun) {
+            p->inside = 0;
+            p->begun = block.record;
+        }
         if (due)
             status = HVMEM_TEST_POINT("populate_pay")
                          ? HVMEM_E_HOST
@@ -141,6 +174,9 @@ static hvmem_status pay_slice(struct hvmem__filling *f)
                                             block.record, due, &p->inside, &f->budget);
         if (hvmem__rec_owed(block.record) & ~left_to_start(f) & HVMEM_OWES_ICACHE)
             p->icache = 1;
+        due &= ~HVMEM__OWES_FLUSH;
+        if (!status && due)
+            status = hvmem__paid(f->heap, block.bank, hvmem__slot_mfn(slot), block.record, due);
         if (status)
             return status;
     }
@@ -196,8 +232,11 @@ static hvmem_status map_one(struct hvmem__filling *f, struct hvmem_extent *exten
     if (!status && (wanted.order != hvmem__slot_order(slot) ||
                     (wanted.flags & HVMEM_EXTENT_FIRST_TOUCH) != touch))
         status = HVMEM_E_STALE;
-    if (!status && hvmem__unlikely(f->p->owed != 0))
+    if (!status && hvmem__unlikely(hvmem__rec_owed(block.record) != 0)) {
+        if (is_another(f, block.record, due_now(f, slot, block.record) & ~HVMEM__OWES_FLUSH))
+            return HVMEM_OK;
         status = book(f, wanted.gfn, slot, block);
+    }
     if (status)
         return status;
     if (HVMEM_TEST_POINT("populate_map"))
@@ -222,7 +261,7 @@ static hvmem_status map_slice(struct hvmem__filling *f)
         hvmem_status status =
             map_one(f, &f->request->extents[p->first + p->mapped], p->slot[p->mapped]);
 
-        if (status)
+        if (status || p->phase != HVMEM__PHASE_MAP)
             return status;
         p->mapped++;
         hvmem__budget_use(&f->budget, (hvmem_u64)1 << f->heap->page_shift);

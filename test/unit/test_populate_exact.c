@@ -415,3 +415,73 @@ TEST(claims_of_a_node_that_runs_out)
     CHECK_EQ(hvmem_domain_claim(s->stranger, 1, NODE - 10 - 17), HVMEM_OK);
     scene_end(s);
 }
+
+/* ---- blocks that leave and come back ----------------------------------------------------------- */
+
+/* The tenant's first block that is not mapped; FRAMES: there is none. */
+static hvmem_mfn not_mapped(struct scene *s)
+{
+    struct hvmem_block block;
+    hvmem_mfn mfn;
+    hvmem_gfn gfn;
+
+    for (mfn = 0; mfn < FRAMES; mfn++) {
+        block = expect_lookup(s->world, mfn);
+        for (gfn = 0; gfn < s->request.count && s->tables.map[gfn] != mfn; gfn++)
+            ;
+        if (block.owner == TENANT && gfn == s->request.count)
+            break;
+    }
+    return mfn;
+}
+
+/* The tenant frees it by its number, the donor has it, and the tenant gets it with all that this left. */
+static unsigned leave_and_come_back(struct scene *s, hvmem_u32 owed)
+{
+    struct hvmem_request request = expect_block(0, s->donor);
+    hvmem_mfn mfn = not_mapped(s), got;
+
+    if (mfn == FRAMES)
+        return 0;
+    CHECK_EQ(hvmem_free_owned(s->world->heap, mfn, 0, s->tenant, 0), HVMEM_OK);
+    request.lo = mfn;
+    request.hi = mfn + 1;
+    CHECK_EQ(hvmem_alloc(s->world->heap, &request, &got), HVMEM_OK);
+    world_owe(s->world, got, 1, owed);
+    CHECK_EQ(hvmem_free_owned(s->world->heap, got, 0, s->donor, 0), HVMEM_OK);
+    request.domain = s->tenant;
+    request.flags = HVMEM_REQ_DEFER_ALL;
+    CHECK_EQ(hvmem_alloc(s->world->heap, &request, &got), HVMEM_OK);
+    return 1;
+}
+
+/* Between any two calls of a populate: nothing is mapped that owes what came meanwhile. */
+TEST(B25_blocks_that_left_and_came_back)
+{
+    static const hvmem_u32 owed[] = {HVMEM_OWES_TLB, HVMEM_OWES_TLB | HVMEM_OWES_SCRUB,
+                                     HVMEM_OWES_TLB | HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE |
+                                         HVMEM_OWES_HOST0};
+    unsigned i, turn, swaps, calls;
+
+    for (i = 0; i < 3; i++) {
+        for (swaps = 0, turn = 1; turn < 30; turn++) {
+            struct scene *s = scene(owed[i]);
+            hvmem_status status;
+
+            extents(s, 6, 0);
+            s->request.budget = 1;
+            take(s, s->donor, 0, FRAMES, 0);
+            give(s, 0, FRAMES, 0, owed[i]);
+            for (calls = 1;; calls++) {
+                status = hvmem_domain_populate(s->tenant, &s->request, &s->cursor);
+                if (status != HVMEM_AGAIN || calls > 1000)
+                    break;
+                if (calls == turn)
+                    swaps += leave_and_come_back(s, owed[i]);
+            }
+            CHECK_EQ(status, HVMEM_OK);
+            scene_end(s);
+        }
+        CHECK(swaps > 4);
+    }
+}
