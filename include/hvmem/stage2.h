@@ -51,10 +51,7 @@ struct hvmem_domain_ops;
 #define HVMEM_S2_TRACK 1u /* arm access tracking when the domain starts */
 /* WB frames are scrubbed (if they owe it) and cleaned when the guest first touches them: once, wherever mapped. */
 #define HVMEM_S2_FIRST_TOUCH 2u
-/*
- * arm64: HCR_EL2.FWB encodings; the host sets that bit if the back-end has HVMEM_CAP_FWB, and clears the
- * capability before it makes a heap if it does not. EPT: ignore the guest's PAT.
- */
+/* arm64: for HCR_EL2.FWB, exactly where the back-end keeps HVMEM_CAP_FWB; EPT: ignore the guest's PAT. */
 #define HVMEM_S2_FORCE_WB 4u
 
 #define HVMEM_S2_LEVEL_AUTO 0xffu
