@@ -42,7 +42,7 @@ struct hvmem_domain_ops;
 #define HVMEM_S2_X   4u
 #define HVMEM_S2_RWX 7u
 
-/* Memory types. */
+/* Memory types. Before one but WB, and where it changes, the caller cleans: hvmem_cache_range(). */
 #define HVMEM_S2_WB     0u /* write-back */
 #define HVMEM_S2_NC     1u /* uncached memory: arm64 Normal NC, EPT WC, NPT PAT entry 2 (UC-) */
 #define HVMEM_S2_DEVICE 2u /* arm64 Device-nGnRE, EPT UC, NPT PAT entry 3 (UC) */
