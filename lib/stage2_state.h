@@ -96,7 +96,6 @@ struct hvmem_stage2 {
     hvmem_mfn pool; /* linked by the first word of each table */
     hvmem_u64 leaves[3];
     hvmem_u64 faults, repairs, pushed, splits, merges;
-    hvmem_u64 serials;
     hvmem_u64 announced; /* mapping.faults when the open disarm began */
     struct hvmem__s2_open arm, disarm, teardown;
     struct hvmem__s2_setway setway;

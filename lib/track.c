@@ -17,7 +17,7 @@ hvmem_status hvmem__s2_enter(struct hvmem_stage2 *s2, struct hvmem__s2_open *ope
     if (open->busy)
         return HVMEM_E_BUSY;
     if (!(w[0] | w[1] | w[2] | w[3])) {
-        open->serial = ++s2->serials;
+        open->serial = hvmem__next_serial(s2->heap);
         open->at = 0;
         cursor->words[0] = kind;
         cursor->words[1] = open->serial;
