@@ -15,6 +15,9 @@
 #define KNOWN_FLAGS                                                                                \
     (HVMEM_POPULATE_DEFER_DCACHE | HVMEM_POPULATE_NO_CLAIM | HVMEM_POPULATE_EXACT_NODE)
 
+/* No status of a public function: the block is another than was taken, the slice goes back to its flush. */
+#define ANOTHER (-2000)
+
 /* ---- paying --------------------------------------------------------------------------------- */
 
 /* A slot's block as its record is now; 0: it is no longer the domain's (hvmem__slot_holds). */
@@ -161,12 +164,11 @@ static hvmem_status pay_slice(struct hvmem__filling *f)
 
         if (!block.record)
             return HVMEM_E_OWNER;
-        if (is_another(f, block.record, 0))
+        if (hvmem__rec_owed(block.record) & HVMEM__OWES_FLUSH && is_another(f, block.record, 0))
             return HVMEM_OK;
-        if (!p->inside || block.record != p->begun) {
+        if (block.record != p->begun)
             p->inside = 0;
-            p->begun = block.record;
-        }
+        p->begun = block.record;
         if (due)
             status = HVMEM_TEST_POINT("populate_pay")
                          ? HVMEM_E_HOST
@@ -234,7 +236,7 @@ static hvmem_status map_one(struct hvmem__filling *f, struct hvmem_extent *exten
         status = HVMEM_E_STALE;
     if (!status && hvmem__unlikely(hvmem__rec_owed(block.record) != 0)) {
         if (is_another(f, block.record, due_now(f, slot, block.record) & ~HVMEM__OWES_FLUSH))
-            return HVMEM_OK;
+            return ANOTHER;
         status = book(f, wanted.gfn, slot, block);
     }
     if (status)
@@ -261,8 +263,8 @@ static hvmem_status map_slice(struct hvmem__filling *f)
         hvmem_status status =
             map_one(f, &f->request->extents[p->first + p->mapped], p->slot[p->mapped]);
 
-        if (status || p->phase != HVMEM__PHASE_MAP)
-            return status;
+        if (status)
+            return status == ANOTHER ? HVMEM_OK : status;
         p->mapped++;
         hvmem__budget_use(&f->budget, (hvmem_u64)1 << f->heap->page_shift);
         if (hvmem__budget_stop(f->heap, &f->budget) &&
