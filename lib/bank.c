@@ -421,11 +421,12 @@ hvmem_status hvmem_bank_remove(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u6
         return HVMEM_E_ARG;
     if (heap->adopting)
         return hvmem__refuse(heap, HVMEM_E_PHASE, base, HVMEM_ORDER_ANY, frames);
-    if (remove_hotplug(heap, base, frames))
-        return HVMEM_OK;
+    /* RAM before the range for node look-up that it was added in: the caller gets its table back. */
     b = hvmem__bank_of(heap, base);
     if (!b || b->group_base != base || b->group_frames != frames)
-        return hvmem__refuse(heap, HVMEM_E_FOREIGN, base, HVMEM_ORDER_ANY, frames);
+        return remove_hotplug(heap, base, frames)
+                   ? HVMEM_OK
+                   : hvmem__refuse(heap, HVMEM_E_FOREIGN, base, HVMEM_ORDER_ANY, frames);
     drained = hvmem__pcpu_drain_all(heap);
     /*
      * Taking the whole bank as reserved makes it unreachable for everyone else. Not under the lock:

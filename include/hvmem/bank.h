@@ -43,7 +43,8 @@ HVMEM_API hvmem_status hvmem_bank_add(struct hvmem_heap *heap, const struct hvme
 
 /*
  * Remove a range that was added as exactly this bank; every frame of it must be free (caches are
- * drained first). The table memory belongs to the caller again.
+ * drained first). The table memory belongs to the caller again. Where a hot-plug range has the same frames
+ * the RAM goes, and the range at a second call.
  * Errors: HVMEM_E_FOREIGN (no such bank), HVMEM_E_BUSY (frames in use or promised), HVMEM_E_HOST (the
  * barrier operation failed; the bank stays).
  */

@@ -180,6 +180,29 @@ TEST(hotplug_ranges)
     WORLD_END(world);
 }
 
+/* RAM that fills such a range: it goes first, with its table, then the range. */
+TEST(hotplug_range_of_the_same_frames)
+{
+    struct hvmem_config config = world_config();
+    struct world *world = WORLD_NEW(&config, 0);
+    struct hvmem_bank range = {sizeof range, HVMEM_BANK_HOTPLUG, 0x1000, 64, 5, 0};
+    hvmem_node node = 0;
+    hvmem_mfn mfn = 0;
+
+    CHECK_EQ(hvmem_bank_add(world->heap, &range, NULL, 0), HVMEM_OK);
+    REQUIRE_EQ(world_bank(world, range.base, range.frames, 5, 0), HVMEM_OK);
+    REQUIRE_EQ(hvmem_alloc_order(world->heap, 3, &mfn), HVMEM_OK);
+    CHECK_REFUSED(world, hvmem_bank_remove(world->heap, range.base, range.frames), HVMEM_E_BUSY);
+    CHECK_EQ(hvmem_free(world->heap, mfn, 3), HVMEM_OK);
+    CHECK_EQ(world_remove(world, range.base, range.frames), HVMEM_OK);
+    CHECK_EQ(expect_stats(world, HVMEM_NODE_ANY).frames, 0);
+    CHECK_EQ(hvmem_node_of(world->heap, range.base, &node), HVMEM_OK);
+    CHECK_EQ(node, 5);
+    CHECK_EQ(hvmem_bank_remove(world->heap, range.base, range.frames), HVMEM_OK);
+    CHECK_REFUSED(world, hvmem_node_of(world->heap, range.base, &node), HVMEM_E_FOREIGN);
+    WORLD_END(world);
+}
+
 /* 8.4 bytes a frame and no more than 16.5, at every size; the same answer each time. */
 TEST(table_sizes)
 {
