@@ -70,10 +70,11 @@ void hvmem__credit_open(struct hvmem_heap *heap, struct hvmem_domain *domain, hv
         hvmem__store(&cpu->credit, cpu->credit + CREDIT);
         hvmem__store(&cpu->domain, domain);
         hvmem__pcpu_name_owner(s.pc);
-        /* Who kills it says so and then looks here: one of the two sees the other. */
+        /* Who kills it or lowers its limit says so and then looks here: one of the two sees the other. */
         if (heap->host.smp)
             __atomic_thread_fence(__ATOMIC_SEQ_CST);
-        if (hvmem__load(&domain->state) != HVMEM_DOMAIN_RUNNING)
+        if (hvmem__load(&domain->state) != HVMEM_DOMAIN_RUNNING ||
+            hvmem__load(&domain->pages) > hvmem__load(&domain->limit))
             hvmem__credit_close(s.pc);
     }
     if (cpu->domain && s.pc->token)

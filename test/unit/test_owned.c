@@ -416,3 +416,35 @@ TEST(killed_while_given_credit, points)
     CHECK_EQ(world_domain_gone(two.world, two.domain[0]), HVMEM_OK);
     WORLD_END(two.world);
 }
+
+/* Its limit is lowered by another CPU while this one gets its credit: that must meet the new limit. */
+static int lower_it(const char *name, void *context)
+{
+    struct two *two = context;
+
+    if (strcmp(name, "credit_open") != 0)
+        return 0;
+    test_set_point_hook(NULL, NULL);
+    act(1);
+    CHECK_EQ(hvmem_domain_limit(two->domain[0], 1), HVMEM_OK);
+    act(0);
+    return 0;
+}
+
+TEST(limit_lowered_while_given_credit, points)
+{
+    struct two two = two_new(HVMEM_OWES_TLB, ~0ull);
+    hvmem_mfn mfn[2] = {0, 0};
+
+    /* A queue whose blocks are mature, without credit. */
+    pairs(&two, 0, 0, 3000);
+    (void)hvmem__credit_recall(two.heap, two.domain[0]);
+    test_set_point_hook(lower_it, &two);
+    CHECK_EQ(take(&two, 0, 0, &mfn[0]), HVMEM_OK);
+    test_set_point_hook(NULL, NULL);
+    CHECK_EQ(expect_domain(two.domain[0]).limit, 1);
+    if (!CHECK_EQ(take(&two, 0, 0, &mfn[1]), HVMEM_E_LIMIT))
+        give(&two, 0, 0, mfn[1]);
+    give(&two, 0, 0, mfn[0]);
+    two_end(&two);
+}
