@@ -100,16 +100,24 @@ void hvmem__offline_freed(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_
         hvmem__host_event(&heap->host, HVMEM_EVENT_OFFLINED, gone[i], 0);
 }
 
-/* A free frame goes out of service at once. E_BUSY if it is not free. Admin lock held. */
-static hvmem_status offline_free(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn)
+/*
+ * A free frame goes out of service at once. E_BUSY if it is not free, E_FOREIGN. Admin lock held, so that
+ * its bank stays.
+ */
+static hvmem_status offline_free(struct hvmem_heap *heap, hvmem_mfn mfn)
 {
-    struct hvmem__arena *arena = hvmem__arena_of(heap, b);
-    hvmem_u64 state = hvmem__lock_arena(heap, arena);
+    struct hvmem__bank *b = hvmem__bank_of(heap, mfn);
+    struct hvmem__arena *arena;
     hvmem_status status = HVMEM_E_BUSY;
+    hvmem_u64 state;
     hvmem_u32 order;
     hvmem_mfn head;
 
-    if (b->live && hvmem__arena_find(heap, arena, b, mfn, &head, &order)) {
+    if (!b)
+        return HVMEM_E_FOREIGN;
+    arena = hvmem__arena_of(heap, b);
+    state = hvmem__lock_arena(heap, arena);
+    if (hvmem__arena_find(heap, arena, b, mfn, &head, &order)) {
         hvmem__claim_force(heap, arena, 1);
         mark_offline(b, mfn, hvmem__arena_carve(heap, arena, b, head, order, mfn, 0));
         status = HVMEM_OK;
@@ -196,14 +204,15 @@ static hvmem_status unbias_block(struct hvmem_heap *heap, hvmem_mfn mfn)
 
 hvmem_status hvmem_offline(struct hvmem_heap *heap, hvmem_mfn mfn)
 {
-    struct hvmem__bank *b = heap ? hvmem__bank_of(heap, mfn) : HVMEM_NULL;
-    hvmem_status status = b ? HVMEM_E_BUSY : HVMEM_E_FOREIGN;
+    hvmem_status status = HVMEM_E_BUSY;
     hvmem_u32 tries;
 
     if (!heap)
         return HVMEM_E_ARG;
     if (heap->adopting)
         status = HVMEM_E_PHASE;
+    else if (!hvmem__bank_of(heap, mfn))
+        status = HVMEM_E_FOREIGN;
     for (tries = 0; status == HVMEM_E_BUSY && tries < HVMEM__SEIZE_TRIES; tries++) {
         hvmem_u64 state;
 
@@ -212,8 +221,8 @@ hvmem_status hvmem_offline(struct hvmem_heap *heap, hvmem_mfn mfn)
             break;
         }
         state = hvmem__lock_admin(heap);
-        status = offline_free(heap, b, mfn);
-        if (status)
+        status = offline_free(heap, mfn);
+        if (status == HVMEM_E_BUSY)
             status = offline_used(heap, mfn);
         hvmem__unlock_admin(heap, state);
     }
@@ -228,14 +237,19 @@ hvmem_status hvmem_offline(struct hvmem_heap *heap, hvmem_mfn mfn)
     return status < 0 ? hvmem__refuse(heap, status, mfn, 0, 0) : status;
 }
 
-/* An OFFLINE frame is free again. Admin lock held. */
-static hvmem_status online_free(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn)
+/* An OFFLINE frame is free again. E_ARG if it is not, E_FOREIGN. Admin lock held. */
+static hvmem_status online_free(struct hvmem_heap *heap, hvmem_mfn mfn)
 {
-    struct hvmem__arena *arena = hvmem__arena_of(heap, b);
-    hvmem_u64 state = hvmem__lock_arena(heap, arena);
+    struct hvmem__bank *b = hvmem__bank_of(heap, mfn);
     hvmem_status status = HVMEM_E_ARG;
+    struct hvmem__arena *arena;
+    hvmem_u64 state;
 
-    if (b->live && hvmem__is_head(b, mfn)) {
+    if (!b)
+        return HVMEM_E_FOREIGN;
+    arena = hvmem__arena_of(heap, b);
+    state = hvmem__lock_arena(heap, arena);
+    if (hvmem__is_head(b, mfn)) {
         hvmem__record r = hvmem__load(hvmem__record_at(b, mfn));
 
         if (hvmem__rec_state(r) == HVMEM_BLOCK_OFFLINE) {
@@ -276,17 +290,16 @@ static hvmem_status online_used(struct hvmem_heap *heap, hvmem_mfn mfn)
 
 hvmem_status hvmem_online(struct hvmem_heap *heap, hvmem_mfn mfn)
 {
-    struct hvmem__bank *b = heap ? hvmem__bank_of(heap, mfn) : HVMEM_NULL;
     hvmem_status status;
     hvmem_u64 state;
 
     if (!heap)
         return HVMEM_E_ARG;
-    if (!b || heap->adopting)
-        return hvmem__refuse(heap, b ? HVMEM_E_PHASE : HVMEM_E_FOREIGN, mfn, 0, 0);
+    if (heap->adopting)
+        return hvmem__refuse(heap, HVMEM_E_PHASE, mfn, 0, 0);
     state = hvmem__lock_admin(heap);
-    status = online_free(heap, b, mfn);
-    if (status)
+    status = online_free(heap, mfn);
+    if (status == HVMEM_E_ARG)
         status = online_used(heap, mfn);
     hvmem__unlock_admin(heap, state);
     if (!status)

@@ -183,3 +183,40 @@ TEST(removal_waits_for_offline_frames)
     CHECK_EQ(shadow_remove(shadow, 0, 64), HVMEM_OK);
     shadow_end(shadow);
 }
+
+/* While caches are drained for the frame its bank goes, comes back, and another takes its place. */
+static hvmem_status swap_banks(struct world *world, hvmem_cpu cpu)
+{
+    (void)cpu;
+    world->barrier = NULL;
+    CHECK_EQ(world_remove(world, 0, 64), HVMEM_OK);
+    CHECK_EQ(world_bank(world, 0, 64, 0, 0), HVMEM_OK);
+    CHECK_EQ(world_bank(world, 0x1000, 64, 0, 0), HVMEM_OK);
+    return HVMEM_OK;
+}
+
+TEST(bank_goes_and_comes_meanwhile)
+{
+    struct hvmem_config config = world_config();
+    struct world *world;
+    hvmem_mfn mfn = 0;
+
+    config.lock_regime = HVMEM_LOCK_PLAIN;
+    config.max_cpus = 2;
+    config.max_banks = 2;
+    world = WORLD_NEW(&config, WORLD_BROADCAST | WORLD_BARRIER);
+    REQUIRE_EQ(world_bank(world, 0, 64, 0, 0), HVMEM_OK);
+    REQUIRE_EQ(world_smp(world), HVMEM_OK);
+    world_set_cpu(1);
+    REQUIRE_EQ(hvmem_alloc_order(world->heap, 0, &mfn), HVMEM_OK);
+    CHECK_EQ(hvmem_free(world->heap, mfn, 0), HVMEM_OK);
+    world_set_cpu(0);
+    world->barrier = swap_banks;
+    CHECK_EQ(hvmem_offline(world->heap, mfn), HVMEM_OK);
+    CHECK(world->barrier == NULL);
+    CHECK_EQ(expect_lookup(world, mfn).state, HVMEM_BLOCK_OFFLINE);
+    CHECK_AUDIT(world);
+    CHECK_EQ(hvmem_online(world->heap, mfn), HVMEM_OK);
+    CHECK_EQ(expect_stats(world, 0).free, 128);
+    WORLD_END(world);
+}
