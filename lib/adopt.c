@@ -152,15 +152,17 @@ hvmem_status hvmem_bank_adopt(struct hvmem_heap *heap, const struct hvmem_bank *
 /* ---- bringing tables into service ------------------------------------------------------------ */
 
 /*
- * The cursor: pass in the top bits, then frame number. The first pass checks unclean banks without
- * changing anything, the second counts and repairs, the third gives back what lay in caches: it may
- * merge with any neighbour, so all of them must be counted by then. Banks are visited by address, so
+ * The cursor: pass in the top bits, then frame number. Of unclean banks the first pass makes the sets sound
+ * in themselves, the second checks them without changing anything, the third counts and repairs, the
+ * fourth gives back what lay in caches: it may merge with any neighbour, so all of them must be
+ * counted by then. Banks are visited by address, so
  * that the next position is found from the frame number alone.
  */
 #define PASS_SHIFT 60u
-#define PASS_CHECK 0u
-#define PASS_COUNT 1u
-#define PASS_GIVE  2u
+#define PASS_SETS  0u
+#define PASS_CHECK 1u
+#define PASS_COUNT 2u
+#define PASS_GIVE  3u
 
 /* First live bank that ends above mfn. */
 static struct hvmem__bank *bank_from(struct hvmem_heap *heap, hvmem_mfn mfn)
@@ -336,15 +338,14 @@ static void repair(struct hvmem__bank *b, struct hvmem_block *block, hvmem_mfn m
 
     if (block->state == HVMEM_BLOCK_FREE)
         return;
-    if (hvmem__rec_bias(r) != HVMEM__BIAS_MIXED && !hvmem__rec_untouched(r))
-        r = hvmem__rec_with_bias(r, 0);
     if (block->state == HVMEM_BLOCK_CACHED || block->state == HVMEM_BLOCK_GATHERED) {
-        r = hvmem__rec_with_dirt(r, HVMEM__DIRT_DIRTY);
-        r = hvmem__rec_with_owed(hvmem__rec_with_owner(r, 0), OWES_WORST);
-        block->owner = 0;
+        /* Made anew: a link is no bias. */
         if (block->state == HVMEM_BLOCK_GATHERED)
             block->state = HVMEM_BLOCK_QUARANTINE;
-        r = hvmem__rec_with_state(r, block->state);
+        block->owner = 0;
+        r = hvmem__rec_with_owed(hvmem__rec_make(block->order, block->state, 0), OWES_WORST);
+    } else if (hvmem__rec_bias(r) != HVMEM__BIAS_MIXED && !hvmem__rec_untouched(r)) {
+        r = hvmem__rec_with_bias(r, 0);
     }
     hvmem__store(record, r);
 }
@@ -412,7 +413,11 @@ static hvmem_status adopt_step(struct hvmem_heap *heap, struct hvmem__bank *b, h
     hvmem_mfn end = b->base + b->frames;
     hvmem_status status = HVMEM_OK;
 
-    if (pass == PASS_CHECK)
+    if (pass == PASS_SETS && !b->table->clean)
+        hvmem__table_mend(heap, b, at);
+    else if (pass == PASS_SETS)
+        *at = end;
+    else if (pass == PASS_CHECK)
         status = check_step(heap, b, at);
     else if (pass == PASS_COUNT)
         status = b->table->clean ? count_owners(heap, b, at) : count_all(heap, b, at);

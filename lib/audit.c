@@ -95,6 +95,9 @@ static const char *check_free(struct hvmem_heap *heap, struct hvmem__arena *aren
     if (hvmem__rec_order(record) != order || hvmem__rec_state(record) != HVMEM_BLOCK_FREE ||
         hvmem__rec_owner(record))
         return "record of a free block";
+    if (b->table->front[order] == mfn &&
+        hvmem__bits_test(&b->free[order], hvmem__set_index(b, mfn, order)))
+        return "front of a set also in its bitmap";
     if (order < heap->max_order &&
         is_free_block(heap, arena, b, mfn ^ (hvmem_u64)1 << order, order))
         return "free buddies not merged";
@@ -116,9 +119,13 @@ static const char *check_used(struct hvmem_heap *heap, struct hvmem__arena *aren
         found->reserved += frames;
         break;
     case HVMEM_BLOCK_OFFLINE:
+        if (hvmem__rec_order(record) || hvmem__rec_owner(record))
+            return "frame out of service in a block";
         found->offline += frames;
         break;
     case HVMEM_BLOCK_QUARANTINE:
+        if (hvmem__rec_owner(record))
+            return "owner of a block in quarantine";
         found->quarantined += frames;
         break;
     case HVMEM_BLOCK_CACHED:
@@ -213,9 +220,6 @@ static const char *compare(struct hvmem_heap *heap, const struct hvmem__bank *b,
         if (!found->free_blocks[k] != !(b->orders >> k & 1) ||
             !b->in_bitmap[k] != !(b->spread >> k & 1))
             return "mask of orders";
-        if (b->table->front[k] != HVMEM__NO_MFN &&
-            hvmem__bits_test(&b->free[k], hvmem__set_index(b, b->table->front[k], k)))
-            return "front of a set also in its bitmap";
         if (found->free_blocks[k] &&
             !(heap->node[b->node].may[k] >> heap->arena[b->arena].slot & 1))
             return "node does not know of a free block";

@@ -115,6 +115,33 @@ static hvmem_u64 level_words(const struct hvmem__bits *bits, hvmem_u32 k)
     return words;
 }
 
+void hvmem__bits_mend(struct hvmem__bits *bits, hvmem_u64 from, hvmem_u64 to, int not_first)
+{
+    hvmem_u64 words = words_for(bits->count), members, *up;
+    hvmem_u32 k;
+
+    for (k = 2; !from && k < bits->levels; k++)
+        memset(bits->level[k], 0, (hvmem_size)level_words(bits, k) * 8);
+    for (; from < to; from++) {
+        up = &bits->level[1][from >> 6];
+        if (!*up) {
+            from |= 63;
+            continue;
+        }
+        members = hvmem__bits_word(bits, from);
+        if (!from && not_first)
+            members &= ~(hvmem_u64)1;
+        if (from == words - 1) {
+            members &= ~(hvmem_u64)0 >> ((64 - bits->count) & 63);
+            *up &= ~(hvmem_u64)0 >> (63 - (from & 63));
+        }
+        if (*up >> (from & 63) & 1)
+            hvmem__bits_leave(bits, from, members);
+        if (*up && bits->levels > 2 && ((from & 63) == 63 || from == words - 1))
+            hvmem__bits_raise(bits, from >> 6);
+    }
+}
+
 hvmem_u64 hvmem__bits_next(const struct hvmem__bits *bits, hvmem_u64 from)
 {
     hvmem_u64 at = from, word, mask;

@@ -163,6 +163,13 @@ HVMEM_INLINE void hvmem__bits_clear(struct hvmem__bits *bits, hvmem_u64 number)
     hvmem__bits_clear_mask(bits, number >> 6, (hvmem_u64)1 << (number & 63));
 }
 
+/*
+ * Make the words [from, to) of level 0 mean one thing, whatever a writer that died left: words without a
+ * member and what is beyond the set are not valid, `not_first` says that 0 is no member. The levels
+ * above follow, if the words of the set are mended from 0 upwards, all of them.
+ */
+void hvmem__bits_mend(struct hvmem__bits *bits, hvmem_u64 from, hvmem_u64 to, int not_first);
+
 /* The numbers [from, from + count), word by word. */
 void hvmem__bits_set_range(struct hvmem__bits *bits, hvmem_u64 from, hvmem_u64 count);
 void hvmem__bits_clear_range(struct hvmem__bits *bits, hvmem_u64 from, hvmem_u64 count);

@@ -2,6 +2,9 @@
 /* table.c: how the table of a bank is laid out and checked. */
 #include "bank.h"
 
+/* Frames whose bits are mended in one step. */
+#define MEND_FRAMES ((hvmem_u64)1 << 18)
+
 hvmem_u64 hvmem__piece_frames(const struct hvmem_heap *heap, hvmem_mfn at, hvmem_mfn end)
 {
     hvmem_mfn border = ((at >> heap->arena_order) + 1) << heap->arena_order;
@@ -127,4 +130,32 @@ void hvmem__bank_layout(struct hvmem_heap *heap, struct hvmem__bank *b, void *ta
     b->table->max_order = heap->max_order;
     b->table->clock = heap->clock.now;
     b->table->checksum = hvmem__table_checksum(b->table);
+}
+
+/* Of the set of order k what belongs to the frames [at, stop). */
+static void mend_set(const struct hvmem__bank *b, struct hvmem__bits *set, hvmem_u32 k,
+                     hvmem_mfn at, hvmem_mfn stop)
+{
+    hvmem_u64 first = b->base >> k, from = 0, to = hvmem__bits_low_words(set->count);
+
+    if (at != b->base)
+        from = ((at >> k) - first + 63) >> 6;
+    if (stop != b->base + b->frames)
+        to = ((stop >> k) - first + 63) >> 6;
+    hvmem__bits_mend(set, from, to, first << k != b->base);
+}
+
+void hvmem__table_mend(const struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn *at)
+{
+    hvmem_mfn stop = b->base + b->frames;
+    hvmem_u32 k;
+
+    if (*at < b->base)
+        *at = b->base;
+    if (stop - *at > MEND_FRAMES)
+        stop = *at + MEND_FRAMES;
+    for (k = 0; k <= heap->max_order; k++)
+        mend_set(b, &b->free[k], k, *at, stop);
+    mend_set(b, &b->head, 0, *at, stop);
+    *at = stop;
 }

@@ -52,6 +52,13 @@ void hvmem__bank_layout(struct hvmem_heap *heap, struct hvmem__bank *b, void *ta
 hvmem_u64 hvmem__table_checksum(const struct hvmem__table *table);
 hvmem_u64 hvmem__counts_checksum(const struct hvmem__table *table);
 
+/*
+ * Make the sets of an adopted table sound in themselves, for as many frames from *at on as one step takes:
+ * who died within a change may have left a word without members, or one that no summary knows. Starts
+ * at the bank's base, ends at its end.
+ */
+void hvmem__table_mend(const struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn *at);
+
 /* Whether the fronts of a table's sets are blocks that it can have. */
 int hvmem__fronts_sound(const struct hvmem__table *table);
 
