@@ -169,6 +169,29 @@ TEST(sets_half_changed)
     }
 }
 
+/* Dirt that says of single frames that a part of them is dirty: they are. */
+TEST(dirt_without_end)
+{
+    struct died died = died_new(0, 1024, HVMEM_CONFIG_NO_CPU_CACHE);
+    struct hvmem_request request = expect_block(9, NULL);
+    hvmem__record *record = hvmem__record_at(died.bank, 0);
+    hvmem_mfn mfn = 0;
+    unsigned i;
+
+    record[0] = hvmem__rec_with_mark(hvmem__rec_make(10, HVMEM_BLOCK_FREE, 0), HVMEM__MARK_MIXED);
+    for (i = 1; i < 1024; i++)
+        record[i] = hvmem__node_make(HVMEM__MARK_MIXED, HVMEM__MARK_MIXED);
+    world_domain(died.fresh, 1, ~0ull, 0, NULL);
+    CHECK_EQ(adopt(&died), HVMEM_OK);
+    world_track(died.fresh, 0, 1024);
+    world_owe(died.fresh, 0, 1024, HVMEM_OWES_SCRUB);
+    CHECK_EQ(hvmem_alloc(died.fresh->heap, &request, &mfn), HVMEM_OK);
+    CHECK_EQ(world_owed(died.fresh, mfn, 512), 0);
+    CHECK_EQ(hvmem_free(died.fresh->heap, mfn, 9), HVMEM_OK);
+    use_all(&died);
+    died_end(&died);
+}
+
 /* Frames that start blocks: none behind an empty word is overlooked. */
 TEST(heads_half_changed)
 {
