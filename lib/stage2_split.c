@@ -8,6 +8,7 @@
  * such an entry again since. A fault there is retried. Nobody leaves an entry of his broken, but for a
  * merge whose flush failed: its table is gone, and the entry waits for the next merge or split there.
  */
+#include "gather.h"
 #include "stage2.h"
 
 /* Which counter of breaks the entry belongs to. */
@@ -57,16 +58,57 @@ static int is_leaf_at(const struct hvmem_stage2 *s2, const struct hvmem__s2_path
     return path->level == level && hvmem__s2_present(&s2->f, path->entry);
 }
 
-/* A break of this call's, or one that it met. */
+/* A break of this call's, or one that it met, and what is to be flushed for it. */
 struct breaking {
     hvmem_u64 seq; /* the count of breaks */
+    hvmem_u32 flush;
     int own;
 };
+#define FLUSH_NONE  0u
+#define FLUSH_ENTRY 1u /* that block */
+#define FLUSH_BELOW 2u /* whatever there was: who broke it may have merged a table */
 
-/* Break, under the lock. HVMEM_OK: nothing (more) is to be done. HVMEM_AGAIN: flush, then make. */
+/*
+ * What is to be flushed for an entry that is to change its size. One that is invalid may have been valid
+ * when another call changed it whose gather is open yet; one that is open is the caller's.
+ */
+static hvmem_u32 flush_for(const struct hvmem_stage2 *s2, const struct hvmem__s2_path *path)
+{
+    if (path->entry & s2->f.broken)
+        return FLUSH_BELOW;
+    if (hvmem__s2_cached(s2, path->entry, path->walkable) ||
+        (hvmem__load_acquire(&s2->mapping.turns) & HVMEM__TURN_OPEN) > 1)
+        return FLUSH_ENTRY;
+    return FLUSH_NONE;
+}
+
+/*
+ * A block drops out of every TLB, in whatever pieces it is kept there, by one operation at any of its
+ * addresses: what is invalidated are copies of its table entry (Arm ARM D8.14; SDM vol. 3 4.10.2.3).
+ */
+static hvmem_status flush_broken(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 level,
+                                 hvmem_u32 what)
+{
+    hvmem_u32 order = hvmem__s2_order(level);
+    struct hvmem_tlb_range range;
+
+    if (what == FLUSH_NONE)
+        return HVMEM_OK;
+    memset(&range, 0, sizeof range);
+    range.start = (gfn >> order) << order << 12;
+    range.pages = (hvmem_u64)1 << order;
+    range.stride_shift = (hvmem_u8)(what == FLUSH_ENTRY ? order + 12 : 12);
+    range.level = (hvmem_u8)(what == FLUSH_ENTRY ? level : HVMEM_LEVEL_UNKNOWN);
+    range.flags = what == FLUSH_ENTRY ? HVMEM_RANGE_LEAF : 0;
+    return hvmem_shootdown(&s2->mapping, &range, 1, what == FLUSH_ENTRY ? 0 : HVMEM_SHOOT_TABLES);
+}
+
+/*
+ * Break, under the lock. HVMEM_OK: nothing (more) is to be done. HVMEM_AGAIN: flush, then make. Where the
+ * machine needs no break an operation at gfn, by the gather, takes the block along: it names no level.
+ */
 static hvmem_status start_split(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 level,
-                                struct hvmem_gather *gather, struct hvmem_gather *flush,
-                                struct breaking *breaking)
+                                struct hvmem_gather *gather, struct breaking *breaking)
 {
     struct hvmem__s2_path path;
 
@@ -83,12 +125,12 @@ static hvmem_status start_split(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u3
     /* Unclean entries were never valid. */
     if ((path.entry & s2->f.unclean) || !s2->must_break) {
         if (hvmem__s2_cached(s2, path.entry, path.walkable))
-            hvmem__s2_tell(s2, gather ? gather : flush, gfn, 1, level, path.entry);
+            (void)hvmem__gather_run(gather, gfn << 12, 1, 12, HVMEM_LEVEL_UNKNOWN,
+                                    HVMEM_ENTRY_EXEC);
         hvmem__s2_make_parts(s2, &path, path.entry);
         return HVMEM_OK;
     }
-    if (hvmem__s2_cached(s2, path.entry, path.walkable))
-        hvmem__s2_tell(s2, flush, gfn, 1, level, path.entry);
+    breaking->flush = flush_for(s2, &path);
     breaking->own = !(path.entry & s2->f.broken);
     if (breaking->own) {
         ++*break_count(s2, gfn, level);
@@ -125,21 +167,16 @@ static hvmem_status end_split(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 
 static hvmem_status try_split(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 level,
                               struct hvmem_gather *gather)
 {
-    hvmem_u32 order = hvmem__s2_order(level);
-    struct hvmem_gather flush;
-    struct breaking breaking = {0, 0};
+    struct breaking breaking = {0, FLUSH_NONE, 0};
     hvmem_status status, ended;
     hvmem_u64 state;
 
-    status = hvmem__s2_gather(s2, &flush, (gfn >> order) << order, (hvmem_u64)1 << order);
-    if (status)
-        return status;
     state = hvmem__s2_lock(s2);
-    status = start_split(s2, gfn, level, gather, &flush, &breaking);
+    status = start_split(s2, gfn, level, gather, &breaking);
     hvmem__s2_unlock(s2, state);
-    ended = hvmem_gather_finish(&flush);
     if (status != HVMEM_AGAIN)
         return status == HVMEM__S2_NEED_TABLES ? HVMEM_AGAIN : status;
+    ended = flush_broken(s2, gfn, level, breaking.flush);
     state = hvmem__s2_lock(s2);
     status = end_split(s2, gfn, level, &breaking, ended);
     hvmem__s2_unlock(s2, state);
@@ -149,19 +186,28 @@ static hvmem_status try_split(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 
 hvmem_status hvmem__s2_split(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 level,
                              struct hvmem_gather *gather)
 {
-    hvmem_status status = HVMEM_AGAIN;
-    hvmem_u32 tries, waited = 0;
+    hvmem_status status = HVMEM_AGAIN, ended = HVMEM_OK;
+    hvmem_u32 tries, order = hvmem__s2_order(level), waited = 0;
+    struct hvmem_gather own;
 
+    /* While a gather is open a teardown does not end. */
+    if (!gather) {
+        ended = hvmem__s2_gather(s2, &own, (gfn >> order) << order, (hvmem_u64)1 << order);
+        if (ended)
+            return ended;
+    }
     for (tries = 0; status == HVMEM_AGAIN && tries < HVMEM__S2_TRIES; tries++) {
         status = hvmem__s2_fill(s2, 1);
         if (!status)
-            status = try_split(s2, gfn, level, gather);
+            status = try_split(s2, gfn, level, gather ? gather : &own);
         if (status == HVMEM__S2_NEED_WAIT) {
             status = hvmem__s2_wait(s2, &waited) ? HVMEM_E_BUSY : HVMEM_AGAIN;
             tries--;
         }
     }
-    return status == HVMEM_AGAIN ? HVMEM_E_BUSY : status;
+    if (!gather)
+        ended = hvmem_gather_finish(&own);
+    return status == HVMEM_AGAIN ? HVMEM_E_BUSY : status ? status : ended;
 }
 
 /* ---- merging -------------------------------------------------------------------------------- */

@@ -51,6 +51,8 @@ int hvmem_sim_tlb_usable(const struct hvmem_sim_tlb *tlb, hvmem_u32 row,
 
 static int covers(const struct hvmem_sim_entry *entry, hvmem_u64 page)
 {
+    if (entry->fragment)
+        return page == entry->page + (entry->fragment - 1);
     return page >> entry->shift == entry->page >> entry->shift;
 }
 
@@ -82,14 +84,16 @@ static struct hvmem_sim_entry *slot_for(struct hvmem_sim_tlb *tlb, hvmem_cpu cpu
     return &entry[next_random(tlb) % tlb->config.slots];
 }
 
-/* Cache what a walk gave, under the tag of the space. */
+/* Cache what a walk for the page gave, under the tag of the space. */
 static struct hvmem_sim_entry *fill(struct hvmem_sim_tlb *tlb, hvmem_cpu cpu,
-                                    const struct hvmem_tlb_space *space,
+                                    const struct hvmem_tlb_space *space, hvmem_u64 page,
                                     const struct hvmem_sim_entry *made)
 {
     struct hvmem_sim_entry *slot = slot_for(tlb, cpu);
 
     *slot = *made;
+    if (tlb->config.fragments && !made->table && made->shift && (next_random(tlb) & 3))
+        slot->fragment = (hvmem_u32)(page - made->page) + 1;
     slot->regime = space->regime;
     slot->id = space->id;
     slot->root = space->root;
@@ -131,8 +135,8 @@ static struct hvmem_sim_entry *walk_steps(struct hvmem_sim_tlb *tlb, hvmem_cpu c
         made.level = (hvmem_u8)level;
         frame = made.frame;
         if (!made.table)
-            return fill(tlb, cpu, space, &made);
-        (void)fill(tlb, cpu, space, &made);
+            return fill(tlb, cpu, space, page, &made);
+        (void)fill(tlb, cpu, space, page, &made);
     }
     return 0;
 }
@@ -147,7 +151,7 @@ static struct hvmem_sim_entry *walk(struct hvmem_sim_tlb *tlb, hvmem_cpu cpu,
     memset(&made, 0, sizeof made);
     if (!tlb->config.walk(tlb->config.ctx, space, page, &made))
         return 0;
-    return fill(tlb, cpu, space, &made);
+    return fill(tlb, cpu, space, page, &made);
 }
 
 int hvmem_sim_tlb_access(struct hvmem_sim_tlb *tlb, hvmem_cpu cpu, hvmem_u64 page,
@@ -200,7 +204,7 @@ void hvmem_sim_tlb_set_loaded(struct hvmem_sim_tlb *tlb, hvmem_cpu cpu,
 
 /*
  * Whether the operations of a range cover the entry: one operation at each stride from its start,
- * each dropping what translates that very address.
+ * each dropping what comes from the table entry that translates that very address, in pieces or whole.
  */
 static int range_covers(const struct hvmem_tlb_range *range, const struct hvmem_sim_entry *entry)
 {

@@ -29,7 +29,12 @@ struct hvmem_sim_entry {
     hvmem_u8 table;
     hvmem_u32 valid; /* the model's: 1, HVMEM_SIM_LINGERS or _ANNOUNCED */
     hvmem_u32 turn;  /* whatever the walk gave */
-    hvmem_u32 reserved;
+    /*
+     * Not 0: the CPU keeps a large entry in pieces, and this one translates page + (fragment - 1) alone. An
+     * operation at any address of the entry drops all pieces, which count as of its level (KVM, Linux
+     * and Xen rely on it: one TLBI, one INVLPG a block).
+     */
+    hvmem_u32 fragment;
 };
 /*
  * Entries of flawed hardware (config.flawed) whose invalidation is not through: stores through them may
@@ -68,8 +73,9 @@ struct hvmem_sim_tlb_config {
     hvmem_sim_step *step; /* in place of walk */
     hvmem_u32 levels; /* with step: of a walk, at most HVMEM_SIM_LEVELS; the last has leaves only */
     hvmem_u32 level;  /* with step: number of the first, arm64 numbering */
-    hvmem_u32 devices; /* rows behind the CPUs */
-    hvmem_u32 flawed;  /* 1: broadcasts need the second operation (HVMEM_QUIRK_REPEAT_TLBI) */
+    hvmem_u32 devices;   /* rows behind the CPUs */
+    hvmem_u32 fragments; /* 1: large entries are kept in single pages, or whole, as it comes */
+    hvmem_u32 flawed;    /* 1: broadcasts need the second operation (HVMEM_QUIRK_REPEAT_TLBI) */
     /* Page that a random number stands for, for speculation; NULL: one below 2^page_bits. */
     hvmem_u64 (*pick)(hvmem_u64 random);
 };

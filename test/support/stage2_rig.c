@@ -255,6 +255,7 @@ static void open_tlb(struct stage2_rig *rig)
     config.roots = rig->config.format == HVMEM_S2_EPT;
     config.page_bits = rig->config.input_bits - 12;
     config.features = rig->features;
+    config.fragments = rig->fragments;
     config.seed = test_seed() | 1;
     config.step = step;
     config.ctx = rig;

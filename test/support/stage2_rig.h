@@ -24,6 +24,7 @@ struct stage2_rig {
     struct hvmem_stage2_config config; /* defaults set by stage2_rig_prepare() */
     uint64_t features, quirks;         /* of the back-end */
     hvmem_u32 cpus, slots;             /* RIG_CPUS and RIG_SLOTS unless changed before open */
+    hvmem_u32 fragments;               /* CPUs keep pieces of large entries */
     struct hvmem_heap *heap;
     struct hvmem_domain *domain;
     struct hvmem_ident *ident;

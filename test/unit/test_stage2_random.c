@@ -295,6 +295,7 @@ static void run(uint32_t format, uint64_t features, uint64_t steps)
     memset(shadow, 0, sizeof shadow);
     rng = test_rng(format + features);
     stage2_rig_prepare(&rig, format);
+    rig.fragments = 1;
     rig.features |= features;
     REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
     rig.on_flush = speculate;
