@@ -423,17 +423,19 @@ hvmem_status hvmem_domain_foreign(struct hvmem_domain *domain, hvmem_mfn mfn, hv
     if (!heap)
         return HVMEM_E_ARG;
     status = hvmem__may_free(heap, mfn, order, &owner, &b, &r);
-    if (!status && hvmem__rec_untouched(r))
-        status = HVMEM_E_OWED; /* must be touched first: its contents are an earlier owner's */
     if (!status)
         status = hvmem__settle_range(heap, mfn, (hvmem_u64)1 << hvmem__rec_order(r), HVMEM_OWES_ANY,
                                      0, &at);
+    /* What waits for its first touch waits no longer. */
+    if (!status && hvmem__rec_untouched(r))
+        status = hvmem__pay_mapped(heap, mfn, mfn + ((hvmem_mfn)1 << hvmem__rec_order(r)),
+                                   HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE, 1);
     if (!status) {
         r = hvmem__load(hvmem__record_at(b, mfn));
         status = hvmem__seize(heap, b, mfn, r,
                               hvmem__rec_with_owed(r, hvmem__rec_owed(r) | HVMEM_OWES_FOREIGN));
     }
-    return status ? hvmem__refuse(heap, status, mfn, order, domain->id) : HVMEM_OK;
+    return status < 0 ? hvmem__refuse(heap, status, mfn, order, domain->id) : status;
 }
 
 hvmem_status hvmem_domain_limit(struct hvmem_domain *domain, hvmem_u64 frames)

@@ -71,9 +71,12 @@ hvmem_status hvmem__pay_icache(struct hvmem_heap *heap)
     return hvmem__backend_icache_all(heap->backend, HVMEM_SCOPE_INNER) ? HVMEM_E_HOST : HVMEM_OK;
 }
 
-/* SCRUB and DCACHE among `due` for frames, held, of one block. */
+/*
+ * SCRUB and DCACHE among `due` for frames, held, of one block. untouched: only for parts that wait for their
+ * first touch, which all owe SCRUB. *worked: there was something to pay for.
+ */
 static hvmem_status pay_held(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 frames,
-                             hvmem_u32 due)
+                             hvmem_u32 due, int untouched, int *worked)
 {
     struct hvmem__budget budget = hvmem__budget_whole();
     hvmem_status status = HVMEM_OK;
@@ -83,37 +86,61 @@ static hvmem_status pay_held(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 f
         hvmem_u64 part = frames, done = 0;
         hvmem_u32 owed = hvmem__touch_debts(heap, mfn, &part) & due;
 
+        if (untouched && !(owed & HVMEM_OWES_SCRUB))
+            owed = 0;
         if (owed & HVMEM_OWES_SCRUB)
             work.what |= HVMEM__WORK_ZERO;
         if (owed & HVMEM_OWES_DCACHE)
             work.what |= HVMEM__WORK_DCACHE;
-        if (work.what && hvmem__contents(heap, mfn, part, &work, &done, &budget))
-            return HVMEM_E_HOST;
-        if (work.what)
+        if (work.what) {
+            *worked = 1;
+            if (hvmem__contents(heap, mfn, part, &work, &done, &budget))
+                return HVMEM_E_HOST;
             status = hvmem__touch_paid(heap, mfn, part, due);
+        }
         mfn += part;
         frames -= part;
     }
     return status;
 }
 
-hvmem_status hvmem__pay_mapped(struct hvmem_heap *heap, hvmem_mfn *at, hvmem_mfn end, hvmem_u32 due,
-                               int may_stop)
+/* Bytes between two questions whether to stop. */
+#define PIECE_SHIFT 17u
+
+/* Wait for frames that another CPU holds. HVMEM_AGAIN: the host wants the CPU back. */
+static hvmem_status hold(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 *frames, int may_stop)
 {
+    hvmem_u32 turns;
+
+    for (turns = 0; turns < HVMEM__HOLD_WAITS; turns++) {
+        if (hvmem__touch_hold(heap, mfn, frames))
+            return HVMEM_OK;
+        if (may_stop && hvmem__yield_wanted(&heap->host))
+            return HVMEM_AGAIN;
+        hvmem__relax(&heap->host);
+    }
+    return HVMEM_E_BUSY;
+}
+
+hvmem_status hvmem__pay_mapped(struct hvmem_heap *heap, hvmem_mfn at, hvmem_mfn end, hvmem_u32 due,
+                               int untouched)
+{
+    hvmem_u64 piece = untouched ? ((hvmem_u64)1 << PIECE_SHIFT) >> heap->page_shift : ~(hvmem_u64)0;
     hvmem_status status = HVMEM_OK;
     hvmem_u64 frames;
+    int worked;
 
     due &= ~hvmem__void_debts(heap);
-    while (*at < end && due && !status) {
-        frames = end - *at;
-        status = hvmem__touch_hold_wait(heap, *at, &frames);
+    for (; at < end && due && !status; at += frames) {
+        frames = end - at < piece ? end - at : piece;
+        status = hold(heap, at, &frames, untouched);
         if (status)
             return status;
-        status = pay_held(heap, *at, frames, due);
-        hvmem__touch_release(heap, *at, frames);
-        if (!status)
-            *at += frames;
-        if (!status && may_stop && *at < end && hvmem__yield_wanted(&heap->host))
+        worked = 0;
+        status = pay_held(heap, at, frames, due, untouched, &worked);
+        hvmem__touch_release(heap, at, frames);
+        /* What was paid for is in the record: the next call passes over it. */
+        if (!status && untouched && worked && at + frames < end && hvmem__yield_wanted(&heap->host))
             status = HVMEM_AGAIN;
     }
     return status;
@@ -126,13 +153,12 @@ static hvmem_status pay(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mf
     const hvmem_u32 contents = HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE;
     struct hvmem__budget budget = hvmem__budget_whole();
     hvmem_u64 inside = 0;
-    hvmem_mfn at = mfn;
     hvmem_status status = HVMEM_E_UNSUPPORTED;
 
     if (hvmem__can_pay(heap, due))
         status = hvmem__pay_block(heap, b, mfn, record, due & ~contents, &inside, &budget);
     if (!status)
-        status = hvmem__pay_mapped(heap, &at, mfn + ((hvmem_mfn)1 << hvmem__rec_order(record)),
+        status = hvmem__pay_mapped(heap, mfn, mfn + ((hvmem_mfn)1 << hvmem__rec_order(record)),
                                    due & contents, 0);
     if (!status && due & HVMEM_OWES_ICACHE)
         status = hvmem__pay_icache(heap);

@@ -25,12 +25,12 @@ hvmem_status hvmem__pay_block(struct hvmem_heap *heap, struct hvmem__bank *b, hv
                               struct hvmem__budget *budget);
 
 /*
- * SCRUB and DCACHE among `due` for frames [*at, end) of one allocated block that a guest may touch meanwhile,
- * its flush paid: each part is held while it is paid for, and leaves the record (touched.h). *at moves on.
- * HVMEM_AGAIN: may_stop, and the host wants the CPU back. E_HOST, E_BUSY. No lock held.
+ * SCRUB and DCACHE among `due` for frames [at, end) of one allocated block that a guest may touch meanwhile,
+ * its flush paid: each part is held while it is paid for, and leaves the record (touched.h). untouched: only
+ * parts that wait for their first touch, and HVMEM_AGAIN if the host wants the CPU back after one. E_HOST, E_BUSY. No lock held.
  */
-hvmem_status hvmem__pay_mapped(struct hvmem_heap *heap, hvmem_mfn *at, hvmem_mfn end, hvmem_u32 due,
-                               int may_stop);
+hvmem_status hvmem__pay_mapped(struct hvmem_heap *heap, hvmem_mfn at, hvmem_mfn end, hvmem_u32 due,
+                               int untouched);
 
 /* The instruction caches of all CPUs, if this machine needs that. E_UNSUPPORTED, E_HOST. */
 hvmem_status hvmem__pay_icache(struct hvmem_heap *heap);

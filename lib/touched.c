@@ -60,18 +60,6 @@ int hvmem__touch_hold(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 *frames)
     return ours;
 }
 
-hvmem_status hvmem__touch_hold_wait(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 *frames)
-{
-    hvmem_u32 turns;
-
-    for (turns = 0; turns < HVMEM__HOLD_WAITS; turns++) {
-        if (hvmem__touch_hold(heap, mfn, frames))
-            return HVMEM_OK;
-        hvmem__relax(&heap->host);
-    }
-    return HVMEM_E_BUSY;
-}
-
 void hvmem__touch_release(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 frames)
 {
     struct hvmem__holds *line = line_of(heap, mfn);

@@ -22,8 +22,6 @@
  * in the chunk: try again. A leaf lock inside.
  */
 int hvmem__touch_hold(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 *frames);
-/* The same, waiting for whoever holds them. HVMEM_E_BUSY: in vain. No lock held. */
-hvmem_status hvmem__touch_hold_wait(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 *frames);
 /* Give back what was held. A leaf lock inside. */
 void hvmem__touch_release(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 frames);
 

@@ -186,6 +186,11 @@ static void report(void *host, hvmem_status code, hvmem_mfn mfn, hvmem_order ord
     __atomic_fetch_add(&((struct stage2_rig *)host)->reported, 1, __ATOMIC_RELAXED);
 }
 
+static hvmem_u32 yield_wanted(void *host)
+{
+    return (hvmem_u32)((struct stage2_rig *)host)->yield_wanted;
+}
+
 static const struct hvmem_host_ops host_ops = {
     .size = sizeof(struct hvmem_host_ops),
     .this_cpu = this_cpu,
@@ -193,6 +198,7 @@ static const struct hvmem_host_ops host_ops = {
     .frame_map = frame_map,
     .frame_unmap = frame_unmap,
     .report = report,
+    .yield_wanted = yield_wanted,
 };
 
 /* Fails the table allocation that is due. */

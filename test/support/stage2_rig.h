@@ -51,6 +51,7 @@ struct stage2_rig {
     void *arg;
     int fail_tables;  /* the n-th table allocation from now fails (1: the next) */
     int fail_flushes; /* so many flushes fail */
+    int yield_wanted; /* the host always wants the CPU back */
     uint64_t malformed;
 };
 

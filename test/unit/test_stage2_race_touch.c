@@ -6,6 +6,8 @@
  */
 #include "stage2_race.h"
 
+#include <hvmem/populate.h>
+
 #include <string.h>
 
 #define PAGE  0x205u
@@ -186,5 +188,62 @@ TEST(settle_beside_a_first_touch, points)
     p.thread[0] = writes_first;
     p.thread[1] = settles;
     p.finish = nothing_is_owed;
+    explore_formats(p);
+}
+
+/* A foreign map pays for what waits, beside a guest that touches it. */
+static void maps_foreign(struct stage2_race *r)
+{
+    hvmem_status status;
+    int calls = 0;
+
+    do
+        status = hvmem_domain_foreign(r->rig.domain, r->block, 9);
+    while (status == HVMEM_AGAIN && ++calls < 100);
+    r->done[1] = status == HVMEM_OK;
+}
+
+static void untouched_page(struct stage2_race *r)
+{
+    struct hvmem_populate request;
+    struct hvmem_domain_ops ops;
+    struct hvmem_extent extent;
+    struct hvmem_cursor cursor;
+
+    race_dirty_block(r);
+    REQUIRE_EQ(hvmem_free_owned(r->rig.heap, r->block, 9, r->rig.domain, 0), HVMEM_OK);
+    hvmem_stage2_ops(&ops);
+    REQUIRE_EQ(hvmem_domain_attach(r->rig.domain, &ops, r->rig.s2, r->rig.space), HVMEM_OK);
+    memset(&request, 0, sizeof request);
+    memset(&extent, 0, sizeof extent);
+    memset(&cursor, 0, sizeof cursor);
+    extent.gfn = BLOCK;
+    extent.order = 9;
+    extent.flags = HVMEM_EXTENT_FIRST_TOUCH;
+    request.size = sizeof request;
+    request.extents = &extent;
+    request.count = 1;
+    request.node = HVMEM_NODE_ANY;
+    REQUIRE_EQ(hvmem_domain_populate(r->rig.domain, &request, &cursor), HVMEM_OK);
+    r->block = extent.mfn;
+    memset(r->waits, 1, sizeof r->waits);
+    race_watch(r, BLOCK + 1);
+}
+
+static void nothing_waits(struct stage2_race *r)
+{
+    nothing_is_owed(r);
+    RACE_CHECK(r, race_unmap(r, BLOCK, 512) == HVMEM_OK);
+}
+
+TEST(foreign_map_beside_a_first_touch, points)
+{
+    struct race_program p = {.threads = 2, .preemptions = 3, .least = 100};
+
+    p.prepare = by_halves;
+    p.setup = untouched_page;
+    p.thread[0] = writes_first;
+    p.thread[1] = maps_foreign;
+    p.finish = nothing_waits;
     explore_formats(p);
 }
