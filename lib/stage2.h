@@ -159,6 +159,17 @@ hvmem_status hvmem__s2_clean(struct hvmem_stage2 *s2, hvmem_mfn mfn, hvmem_u64 f
 /* stage2_touch.c: pay for and validate the unclean leaf at gfn, a bounded part of it. No lock held. */
 hvmem_status hvmem__s2_first_touch(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 *outcome);
 
+/*
+ * As hvmem__mapping_may_fault(), under the lock of the tables, which whoever takes an announcement back holds:
+ * what was announced since the last disarm began holds, and lets no device in.
+ */
+HVMEM_INLINE int hvmem__s2_may_fault(struct hvmem_stage2 *s2)
+{
+    if (hvmem__load(&s2->mapping.faults) && !s2->disarm.serial)
+        return 1;
+    return hvmem__mapping_may_fault(&s2->mapping);
+}
+
 /* Whether a device walks the tables. */
 int hvmem__s2_shared(const struct hvmem_stage2 *s2);
 

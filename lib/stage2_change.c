@@ -194,7 +194,7 @@ static hvmem_status do_step(struct hvmem_stage2 *s2, struct hvmem__s2_work *work
 
     if (s2->state != HVMEM__S2_LIVE)
         return HVMEM_E_PHASE;
-    if (work->kind == HVMEM__S2_AGE_CLEAR && !hvmem__mapping_may_fault(&s2->mapping))
+    if (work->kind == HVMEM__S2_AGE_CLEAR && !hvmem__s2_may_fault(s2))
         return HVMEM_E_BUSY;
     run.budget = HVMEM_S2_SLICE;
     while (work->at < work->end && run.budget && !status) {

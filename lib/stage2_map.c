@@ -101,7 +101,7 @@ static hvmem_status map_step(struct hvmem_stage2 *s2, struct piece *p)
         return HVMEM__S2_NEED_FLUSH;
     }
     /* A device cannot fault (and would see the earlier owner's data). */
-    if ((p->leaf->state & HVMEM_S2_UNCLEAN) && !hvmem__mapping_may_fault(&s2->mapping))
+    if ((p->leaf->state & HVMEM_S2_UNCLEAN) && !hvmem__s2_may_fault(s2))
         return HVMEM_E_BUSY;
     while (p->gfn < p->end && budget) {
         level = level_for(s2, p);

@@ -69,7 +69,7 @@ hvmem_status hvmem_track_arm(struct hvmem_stage2 *s2, struct hvmem_cursor *curso
     state = hvmem__s2_lock(s2);
     if (s2->state != HVMEM__S2_LIVE)
         status = HVMEM_E_PHASE;
-    else if (s2->setway.open.serial || s2->disarm.serial || !hvmem__mapping_may_fault(&s2->mapping))
+    else if (s2->setway.open.serial || s2->disarm.serial || !hvmem__s2_may_fault(s2))
         status = HVMEM_E_BUSY;
     else
         status = hvmem__s2_enter(s2, &s2->arm, 'a', cursor);

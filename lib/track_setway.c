@@ -99,7 +99,7 @@ static hvmem_status rearm(struct hvmem_stage2 *s2, struct hvmem_track_progress *
     state = hvmem__s2_lock(s2);
     if (s2->state != HVMEM__S2_LIVE)
         status = HVMEM_E_PHASE;
-    else if (!hvmem__mapping_may_fault(&s2->mapping))
+    else if (!hvmem__s2_may_fault(s2))
         status = HVMEM_E_BUSY;
     else
         rearm_step(s2, &gather, progress);

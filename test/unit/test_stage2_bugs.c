@@ -443,6 +443,38 @@ TEST(first_touch_after_dma_is_refused)
     finish();
 }
 
+/* Behind where a disarm has got to a frame is mapped that waits: its end does not let a device in. */
+TEST(first_touch_mapped_beside_a_disarm_keeps_devices_out)
+{
+    struct hvmem_notifier device;
+    struct hvmem_domain_ops ops;
+    struct hvmem_cursor cursor;
+    hvmem_status status;
+    int told = 0;
+
+    begin(HVMEM_S2_ARM64);
+    hvmem_stage2_ops(&ops);
+    CHECK_EQ(ops.map_untouched(rig.s2, 0x300, RIG_BASE + 512, 0), HVMEM_OK);
+    CHECK_EQ(ops.map_untouched(rig.s2, 0x700, RIG_BASE + 513, 0), HVMEM_OK);
+    memset(&cursor, 0, sizeof cursor);
+    while (rig.cleaned[512] == 0)
+        REQUIRE_EQ(hvmem_track_disarm(rig.s2, &cursor), HVMEM_AGAIN);
+    CHECK_EQ(ops.map_untouched(rig.s2, 5, RIG_BASE + 514, 0), HVMEM_OK);
+    do
+        status = hvmem_track_disarm(rig.s2, &cursor);
+    while (status == HVMEM_AGAIN);
+    CHECK_EQ(status, HVMEM_OK);
+    memset(&device, 0, sizeof device);
+    device.size = sizeof device;
+    device.invalidate = forget;
+    device.ctx = &told;
+    CHECK_EQ(hvmem_notifier_add(hvmem_stage2_mapping(rig.s2), &device), HVMEM_E_BUSY);
+    disarm();
+    CHECK_EQ(hvmem_notifier_add(hvmem_stage2_mapping(rig.s2), &device), HVMEM_OK);
+    CHECK_EQ(hvmem_notifier_remove(hvmem_stage2_mapping(rig.s2), &device), HVMEM_OK);
+    finish();
+}
+
 TEST(first_touch_is_refused_beside_a_device)
 {
     uint64_t touched;
