@@ -32,12 +32,13 @@ struct hvmem__s2_path {
 struct hvmem__s2_work {
     hvmem_gfn at, end;
     struct hvmem_gather *gather;
-    hvmem_u32 kind;   /* HVMEM__S2_UNMAP .. */
-    hvmem_u32 rights; /* PROTECT */
-    hvmem_u64 frames; /* AGE: touched */
-    hvmem_u64 tables; /* NEED_TABLES: how many */
-    hvmem_u32 level;  /* NEED_SPLIT: of the leaf */
-    hvmem_u32 own;    /* the gather ends with the call */
+    hvmem_u32 kind;     /* HVMEM__S2_UNMAP .. */
+    hvmem_u32 rights;   /* PROTECT */
+    hvmem_u64 frames;   /* AGE: touched */
+    hvmem_u64 tables;   /* NEED_TABLES: how many */
+    hvmem_u32 level;    /* NEED_SPLIT: of the leaf */
+    hvmem_u32 own;      /* the gather ends with the call */
+    hvmem_u32 may_stop; /* HVMEM_AGAIN between two steps if the host wants the CPU back */
     hvmem_u32 removed;
 };
 #define HVMEM__S2_UNMAP     1u
@@ -126,6 +127,12 @@ hvmem_status hvmem__s2_gather(struct hvmem_stage2 *s2, struct hvmem_gather *gath
 /* Tell the gather of neighbours that differ in nothing but their address, from the leaf at gfn on. */
 void hvmem__s2_tell(struct hvmem_stage2 *s2, struct hvmem_gather *gather, hvmem_gfn gfn,
                     hvmem_u64 entries, hvmem_u32 level, hvmem_u64 entry);
+/* Whether a call that may be preempted is to stop between two steps. */
+HVMEM_INLINE int hvmem__s2_stop(const struct hvmem_stage2 *s2, hvmem_u32 may_stop)
+{
+    return may_stop && hvmem__yield_wanted(&s2->heap->host);
+}
+
 /* Whether a range of a guest's numbers is one; HVMEM_E_RANGE. */
 hvmem_status hvmem__s2_check_range(const struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 frames);
 /* As hvmem__refuse(); codes that are no mistake of the caller are not counted. */
@@ -142,7 +149,10 @@ hvmem_status hvmem__s2_change(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 
                               struct hvmem_gather *gather, struct hvmem__s2_work *work,
                               hvmem_u64 *done);
 
-/* stage2_split.c: make the leaf of `level` at gfn a table of smaller ones. No lock held. */
+/*
+ * stage2_split.c: make the leaf of `level` at gfn a table of smaller ones. NEED_WAIT: it is being paid for.
+ * No lock held.
+ */
 hvmem_status hvmem__s2_split(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 level,
                              struct hvmem_gather *gather);
 /* A table from the pool in place of the leaf of the path, 512 parts of it. Under the lock. */

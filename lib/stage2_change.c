@@ -222,6 +222,7 @@ static hvmem_status do_step(struct hvmem_stage2 *s2, struct hvmem__s2_work *work
 hvmem_status hvmem__s2_do(struct hvmem_stage2 *s2, struct hvmem__s2_work *work)
 {
     hvmem_status status = HVMEM_OK;
+    hvmem_gfn from = work->at;
     hvmem_u32 waited = 0;
     hvmem_u64 state;
 
@@ -231,12 +232,15 @@ hvmem_status hvmem__s2_do(struct hvmem_stage2 *s2, struct hvmem__s2_work *work)
         hvmem__s2_unlock(s2, state);
         if (status == HVMEM__S2_NEED_SPLIT)
             status = hvmem__s2_split(s2, work->at, work->level, work->gather);
-        else if (status == HVMEM__S2_NEED_WAIT)
-            status = hvmem__s2_wait(s2, &waited);
+        if (status == HVMEM__S2_NEED_WAIT)
+            status = hvmem__s2_stop(s2, work->may_stop) ? HVMEM_AGAIN : hvmem__s2_wait(s2, &waited);
         if (status == HVMEM__S2_NEED_ROOM) {
             hvmem__gather_settle(work->gather);
             status = HVMEM_OK;
         }
+        if (!status && work->at > from && work->at < work->end &&
+            hvmem__s2_stop(s2, work->may_stop))
+            status = HVMEM_AGAIN;
     }
     return status;
 }
@@ -277,8 +281,8 @@ hvmem_status hvmem__s2_change(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 
     }
     status = hvmem__s2_do(s2, work);
     if (!gather) {
-        ended = status ? hvmem_gather_cancel(&own) : hvmem_gather_finish(&own);
-        status = status ? status : ended;
+        ended = status < 0 ? hvmem_gather_cancel(&own) : hvmem_gather_finish(&own);
+        status = status < 0 || !ended ? status : ended;
     }
     flushed(s2, work);
     *done = work->at - gfn;
@@ -300,12 +304,13 @@ static hvmem_status change(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 fra
     memset(&work, 0, sizeof work);
     work.kind = kind;
     work.rights = rights;
+    work.may_stop = s2->flags & HVMEM_S2_PREEMPTIBLE;
     status = hvmem__s2_check_range(s2, gfn, frames);
     if (!status)
         status = hvmem__s2_change(s2, gfn, frames, gather, &work, &n);
     if (done)
         *done = n;
-    return status ? hvmem__s2_refuse(s2, status, gfn) : HVMEM_OK;
+    return status < 0 ? hvmem__s2_refuse(s2, status, gfn) : status;
 }
 
 hvmem_status hvmem_stage2_unmap(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 frames,

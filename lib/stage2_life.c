@@ -47,7 +47,8 @@ static hvmem_status check_config(const struct hvmem_stage2_config *c)
     if (c->size != sizeof *c)
         return HVMEM_E_VERSION;
     if (!hvmem__s2_format_init(&f, c->format, c->flags) || !c->heap || !c->space ||
-        (c->flags & ~(HVMEM_S2_TRACK | HVMEM_S2_FIRST_TOUCH | HVMEM_S2_FORCE_WB)))
+        (c->flags &
+         ~(HVMEM_S2_TRACK | HVMEM_S2_FIRST_TOUCH | HVMEM_S2_FORCE_WB | HVMEM_S2_PREEMPTIBLE)))
         return HVMEM_E_ARG;
     if (c->largest != 0 && c->largest != 9 && c->largest != 18)
         return HVMEM_E_ORDER;

@@ -131,12 +131,14 @@ static hvmem_status flush_rest(struct hvmem_stage2 *s2, struct piece *p)
     return status;
 }
 
-/* [gfn, gfn + frames) as `leaf` says, from its first frame on. No lock held. */
+/* [gfn, gfn + frames) as `leaf` says, from its first frame on. HVMEM_AGAIN: may_stop. No lock held. */
 static hvmem_status map_frames(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 frames,
-                               const struct hvmem_stage2_leaf *leaf, hvmem_u64 *done)
+                               const struct hvmem_stage2_leaf *leaf, hvmem_u32 may_stop,
+                               hvmem_u64 *done)
 {
     struct piece p = {gfn, gfn + frames, leaf->mfn, leaf, 0, 0, 0};
     hvmem_status status = HVMEM_OK;
+    hvmem_gfn asked = gfn;
     hvmem_u32 tries = 0;
     hvmem_u64 state;
 
@@ -153,6 +155,12 @@ static hvmem_status map_frames(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64
             status = tries++ < HVMEM__S2_TRIES ? flush_rest(s2, &p) : HVMEM_E_BUSY;
         } else {
             tries = 0;
+        }
+        /* A step that needs a table has filled those before it. */
+        if (!status && p.gfn > asked && p.gfn < p.end) {
+            asked = p.gfn;
+            if (hvmem__s2_stop(s2, may_stop))
+                status = HVMEM_AGAIN;
         }
     }
     *done = p.gfn - gfn;
@@ -179,11 +187,16 @@ static void withhold(struct hvmem_stage2 *s2, const struct hvmem_stage2_leaf *le
 hvmem_status hvmem__s2_map_block(struct hvmem_stage2 *s2, hvmem_gfn gfn,
                                  const struct hvmem_stage2_leaf *leaf)
 {
-    hvmem_u64 done = 0;
-    hvmem_status status = map_frames(s2, gfn, (hvmem_u64)1 << leaf->order, leaf, &done);
+    hvmem_u64 done = 0, gone;
+    hvmem_status status = map_frames(s2, gfn, (hvmem_u64)1 << leaf->order, leaf, 0, &done);
+    struct hvmem__s2_work undo;
 
+    if (!status || !done)
+        return status;
     /* Leaves that this call made are unmapped whole: that needs no table. */
-    if (!status || !done || !hvmem_stage2_unmap(s2, gfn, done, HVMEM_NULL, HVMEM_NULL))
+    memset(&undo, 0, sizeof undo);
+    undo.kind = HVMEM__S2_UNMAP;
+    if (!hvmem__s2_change(s2, gfn, done, HVMEM_NULL, &undo, &gone))
         return status;
     withhold(s2, leaf);
     return HVMEM_E_QUARANTINE;
@@ -215,8 +228,8 @@ hvmem_status hvmem_stage2_map(struct hvmem_stage2 *s2, const struct hvmem_stage2
                               hvmem_u64 *done)
 {
     struct hvmem_stage2_leaf leaf;
-    hvmem_u64 n = 0, gone;
-    hvmem_status status;
+    hvmem_u64 n = 0, frames;
+    hvmem_status status, unmapped = HVMEM_OK;
 
     if (done)
         *done = 0;
@@ -226,8 +239,12 @@ hvmem_status hvmem_stage2_map(struct hvmem_stage2 *s2, const struct hvmem_stage2
     /* Before anything is unmapped; what decides is the look that is taken under the lock. */
     if (!status && touch_pays(s2, request) && hvmem__s2_shared(s2))
         status = HVMEM_E_BUSY;
+    frames = request->frames;
     if (!status && (request->flags & HVMEM_S2_REPLACE))
-        status = hvmem_stage2_unmap(s2, request->gfn, request->frames, HVMEM_NULL, &gone);
+        unmapped = hvmem_stage2_unmap(s2, request->gfn, frames, HVMEM_NULL, &frames);
+    /* Stopped: what is unmapped is mapped, a step of it at least. */
+    if (unmapped < 0 || (unmapped && !frames))
+        status = unmapped;
     if (!status) {
         memset(&leaf, 0, sizeof leaf);
         leaf.mfn = request->mfn;
@@ -235,11 +252,12 @@ hvmem_status hvmem_stage2_map(struct hvmem_stage2 *s2, const struct hvmem_stage2
         leaf.type = request->type;
         if (touch_pays(s2, request))
             leaf.state = HVMEM_S2_UNCLEAN;
-        status = map_frames(s2, request->gfn, request->frames, &leaf, &n);
+        status = map_frames(s2, request->gfn, frames, &leaf, s2->flags & HVMEM_S2_PREEMPTIBLE, &n);
+        status = status ? status : unmapped;
     }
     if (done)
         *done = n;
-    return status ? hvmem__s2_refuse(s2, status, request->gfn) : HVMEM_OK;
+    return status < 0 ? hvmem__s2_refuse(s2, status, request->gfn) : status;
 }
 
 /* ---- look-up -------------------------------------------------------------------------------- */

@@ -24,7 +24,7 @@ static hvmem_status map_block(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_mfn 
         leaf.order = order;
         leaf.rights = HVMEM_S2_RWX;
         leaf.state = mark;
-        status = hvmem__s2_map_block(s2, gfn, &leaf);
+        status = hvmem__s2_map_block(s2, gfn, &leaf); /* whole, PREEMPTIBLE or not */
     }
     return status ? hvmem__s2_refuse(s2, status, gfn) : HVMEM_OK;
 }

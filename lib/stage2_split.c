@@ -187,7 +187,7 @@ hvmem_status hvmem__s2_split(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 l
                              struct hvmem_gather *gather)
 {
     hvmem_status status = HVMEM_AGAIN, ended = HVMEM_OK;
-    hvmem_u32 tries, order = hvmem__s2_order(level), waited = 0;
+    hvmem_u32 tries, order = hvmem__s2_order(level);
     struct hvmem_gather own;
 
     /* While a gather is open a teardown does not end. */
@@ -200,10 +200,6 @@ hvmem_status hvmem__s2_split(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 l
         status = hvmem__s2_fill(s2, 1);
         if (!status)
             status = try_split(s2, gfn, level, gather ? gather : &own);
-        if (status == HVMEM__S2_NEED_WAIT) {
-            status = hvmem__s2_wait(s2, &waited) ? HVMEM_E_BUSY : HVMEM_AGAIN;
-            tries--;
-        }
     }
     if (!gather)
         ended = hvmem_gather_finish(&own);
@@ -295,8 +291,8 @@ static void end_merge(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 level, h
         hvmem__s2_put(s2, &path, mended_of(s2, path.entry, level));
 }
 
-/* Merge the table at gfn into a leaf of `level` if that can be. */
-static hvmem_status merge_one(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 level)
+/* Merge the table at gfn into a leaf of `level` if that can be. *merged is set to 1 where it could. */
+static hvmem_status merge_one(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 level, int *merged)
 {
     struct hvmem_gather gather;
     hvmem_status status;
@@ -309,6 +305,7 @@ static hvmem_status merge_one(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 
     state = hvmem__s2_lock(s2);
     begun = start_merge(s2, gfn, level, &gather, &seq);
     hvmem__s2_unlock(s2, state);
+    *merged |= begun;
     status = hvmem_gather_finish(&gather);
     if (begun == 2 && !status)
         status = hvmem_shootdown(&s2->mapping, HVMEM_NULL, 0, HVMEM_SHOOT_TABLES);
@@ -321,12 +318,30 @@ static hvmem_status merge_one(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 
     return status;
 }
 
+/* The 2 MiB table that ends at `last`, and with the last of a 1 GiB range from gfn on that of 1 GiB. */
+static hvmem_status merge_at(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_gfn last, int *merged)
+{
+    hvmem_status status = HVMEM_OK;
+    hvmem_u32 level;
+
+    *merged = 0;
+    for (level = 2; level >= 1 && level >= s2->start_level && !status; level--) {
+        hvmem_u32 order = hvmem__s2_order(level);
+        hvmem_u64 span = (hvmem_u64)1 << order;
+
+        if ((last & (span - 1)) || last < span || last - span < gfn || order > s2->largest)
+            break;
+        status = merge_one(s2, last - span, level, merged);
+    }
+    return status;
+}
+
 hvmem_status hvmem_stage2_merge(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 frames,
                                 hvmem_u64 *done)
 {
     hvmem_status status;
-    hvmem_gfn at, end;
-    hvmem_u32 level, order;
+    hvmem_gfn at, end, last;
+    int merged;
 
     if (done)
         *done = 0;
@@ -338,20 +353,15 @@ hvmem_status hvmem_stage2_merge(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u6
     if (status)
         return hvmem__s2_refuse(s2, status, gfn);
     end = gfn + frames;
-    for (at = gfn; at < end && !status; at += hvmem__s2_rest(at, 2)) {
-        /* A 2 MiB table, and with the last of a 1 GiB range that of 1 GiB. */
-        for (level = 2; level >= 1 && level >= s2->start_level && !status; level--) {
-            hvmem_gfn last = at + hvmem__s2_rest(at, 2), base;
-
-            order = hvmem__s2_order(level);
-            base = last - ((hvmem_u64)1 << order);
-            if ((last & (((hvmem_u64)1 << order) - 1)) || base < gfn || last > end ||
-                order > s2->largest || last < ((hvmem_u64)1 << order))
-                break;
-            status = merge_one(s2, base, level);
-        }
+    for (at = gfn; at < end && !status; at = last) {
+        last = at + hvmem__s2_rest(at, 2) < end ? at + hvmem__s2_rest(at, 2) : end;
+        status = merge_at(s2, gfn, last, &merged);
         if (done && !status)
-            *done = at + hvmem__s2_rest(at, 2) < end ? at + hvmem__s2_rest(at, 2) - gfn : frames;
+            *done = last - gfn;
+        /* In the middle of 1 GiB only behind a merge: else its own would never come. */
+        if (!status && last < end && (merged || hvmem__s2_rest(last, 1) == (hvmem_u64)1 << 18) &&
+            hvmem__s2_stop(s2, s2->flags & HVMEM_S2_PREEMPTIBLE))
+            status = HVMEM_AGAIN;
     }
-    return status ? hvmem__s2_refuse(s2, status, at) : HVMEM_OK;
+    return status < 0 ? hvmem__s2_refuse(s2, status, at) : status;
 }

@@ -161,7 +161,7 @@ hvmem_status hvmem__s2_first_touch(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem
         *outcome = HVMEM_FAULT_AGAIN;
         status = hvmem__s2_split(s2, gfn, s.level, HVMEM_NULL);
         if (status)
-            return status;
+            return status == HVMEM__S2_NEED_WAIT ? HVMEM_OK : status;
     }
     if (status != HVMEM_AGAIN)
         return status;

@@ -53,6 +53,8 @@ struct hvmem_domain_ops;
 #define HVMEM_S2_FIRST_TOUCH 2u
 /* arm64: for HCR_EL2.FWB, exactly where the back-end keeps HVMEM_CAP_FWB; EPT: ignore the guest's PAT. */
 #define HVMEM_S2_FORCE_WB 4u
+/* Map, unmap, protect, merge answer HVMEM_AGAIN after a step if the host wants the CPU: go on behind *done. */
+#define HVMEM_S2_PREEMPTIBLE 8u
 
 #define HVMEM_S2_LEVEL_AUTO 0xffu
 /* Most entries of one lock hold, and lines of one first-touch stretch unless configured. */
@@ -86,7 +88,7 @@ struct hvmem_stage2_populate {
 
 struct hvmem_stage2_config {
     hvmem_u32 size;  /* sizeof(struct hvmem_stage2_config) */
-    hvmem_u32 flags; /* HVMEM_S2_TRACK, _FIRST_TOUCH, _FORCE_WB */
+    hvmem_u32 flags; /* HVMEM_S2_TRACK, _FIRST_TOUCH, _FORCE_WB, _PREEMPTIBLE */
     hvmem_u32 format;
     hvmem_u32 input_bits; /* guest-physical bits: arm64 22 .. 48, others 32 .. 48 */
     hvmem_u32
@@ -161,13 +163,12 @@ HVMEM_API hvmem_status hvmem_stage2_init(void *memory, hvmem_size bytes,
                                          struct hvmem_stage2 **s2);
 
 /*
- * Map a range with the largest entries that fit its alignment. *done (may be NULL) says how many
- * frames, from the first on, are mapped by this call on return, whatever it returns. Nothing is
- * invalidated but where something was replaced: invalid entries are never cached.
+ * Map a range with the largest entries that fit its alignment. *done (may be NULL): how many frames, from the
+ * first on, are mapped by this call on return. Only where something was replaced is anything invalidated.
  * Errors: HVMEM_E_RANGE (also: machine frames beyond output_bits), HVMEM_E_ARG (rights, type, flag),
- * HVMEM_E_VERSION, HVMEM_E_BUSY (something is mapped there, or the first touch is to pay and a
- * device walks the tables), HVMEM_E_LIMIT, HVMEM_E_PHASE (torn down), those of hvmem_alloc() for tables; after
- * a flush that failed, those of the flush of everything that comes first then.
+ * HVMEM_E_VERSION, HVMEM_E_BUSY (something is mapped there, or the first touch is to pay and a device walks
+ * the tables), HVMEM_E_LIMIT, HVMEM_E_PHASE (torn down), those of hvmem_alloc() for tables; after a flush
+ * that failed, those of the flush of everything that comes first then.
  */
 HVMEM_API hvmem_status hvmem_stage2_map(struct hvmem_stage2 *s2,
                                         const struct hvmem_stage2_map *request, hvmem_u64 *done);
@@ -175,13 +176,12 @@ HVMEM_API hvmem_status hvmem_stage2_map(struct hvmem_stage2 *s2,
 /*
  * Unmap what is mapped in a range; holes are passed over. Entries that lie in it only in part are
  * split; tables left empty are freed. gather: one begun on hvmem_stage2_mapping() for at least the
- * range; the caller then finishes it, and frees nothing of it before (what is mapped there before, by a fault
- * too, costs a flush of its own). NULL: flushed on return. *done: frames of the range
- * dealt with, from the first on; those behind are unchanged. Tables out of more than
- * HVMEM_GATHER_WINDOWS spans of 2^32 frames are flushed for and freed on the way.
- * Errors: HVMEM_E_RANGE, HVMEM_E_PHASE, HVMEM_E_ARG, HVMEM_E_STALE (the gather is over); where an entry must be split: HVMEM_E_LIMIT, those of
- * hvmem_alloc(), HVMEM_E_BUSY (other CPUs changed it 16 times meanwhile). The entry that could not
- * be split is mapped as before.
+ * range; the caller then finishes it, and frees nothing of it before (what is mapped there before, by a
+ * fault too, costs a flush of its own). NULL: flushed on return. *done: frames of the range dealt with,
+ * from the first on; those behind are unchanged. Tables out of more than HVMEM_GATHER_WINDOWS spans of
+ * 2^32 frames are flushed for and freed on the way. Errors: HVMEM_E_RANGE, HVMEM_E_PHASE, HVMEM_E_ARG,
+ * HVMEM_E_STALE (the gather is over); where an entry must be split: HVMEM_E_LIMIT, those of hvmem_alloc(),
+ * HVMEM_E_BUSY (other CPUs changed it 16 times meanwhile). The entry is mapped as before then.
  */
 HVMEM_API hvmem_status hvmem_stage2_unmap(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 frames,
                                           struct hvmem_gather *gather, hvmem_u64 *done);
@@ -194,8 +194,9 @@ HVMEM_API hvmem_status hvmem_stage2_protect(struct hvmem_stage2 *s2, hvmem_gfn g
 /*
  * Merge every table of the range whose 512 entries continue each other with equal rights and type
  * into one block, break before make where the machine needs it. One that is touched in part comes
- * out as touched. Errors: as unmap. After a flush that failed (as hvmem_shootdown) the block is not
- * usable, guests fault on it (HVMEM_FAULT_AGAIN), until another merge of its range returned HVMEM_OK.
+ * out as touched. (A call that stopped inside 1 GiB has not merged that: merge all of it once more.) Errors: as
+ * unmap. After a flush that failed (as hvmem_shootdown) the block is not usable, guests fault on it
+ * (HVMEM_FAULT_AGAIN), until another merge of its range returned HVMEM_OK.
  */
 HVMEM_API hvmem_status hvmem_stage2_merge(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 frames,
                                           hvmem_u64 *done);
