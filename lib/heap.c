@@ -245,8 +245,8 @@ static int set_online(struct hvmem_heap *heap, hvmem_cpu cpu, int online)
 }
 
 /*
- * A CPU is about to join: it flushes, unless it is called for by another and so promised to hold no
- * translation, and its time says so before it is seen in the set.
+ * A CPU joins: it flushes, unless it is called for by another and so promised to hold no translation, and its
+ * time says so.
  */
 static hvmem_status join(struct hvmem_heap *heap, hvmem_cpu cpu)
 {
@@ -266,13 +266,21 @@ static hvmem_status join(struct hvmem_heap *heap, hvmem_cpu cpu)
 hvmem_status hvmem_cpu_online(struct hvmem_heap *heap, hvmem_cpu cpu)
 {
     hvmem_status status = HVMEM_E_CPU;
+    int own;
 
     if (!heap)
         return HVMEM_E_ARG;
     if (cpu < heap->max_cpus && !(hvmem__load(&heap->online[cpu / 64]) >> (cpu % 64) & 1)) {
-        status = join(heap, cpu);
-        if (!status && !set_online(heap, cpu, 1))
+        /*
+         * It is counted before it flushes: what it loads after that is asked for. Another one, which may
+         * not answer yet, is counted when its time says what was promised for it.
+         */
+        own = hvmem__clock_cpu(heap) == cpu;
+        status = own && !set_online(heap, cpu, 1) ? HVMEM_E_CPU : join(heap, cpu);
+        if (!own && !status && !set_online(heap, cpu, 1))
             status = HVMEM_E_CPU;
+        if (own && status == HVMEM_E_HOST)
+            (void)set_online(heap, cpu, 0);
     }
     return status ? hvmem__refuse(heap, status, 0, HVMEM_ORDER_ANY, cpu) : HVMEM_OK;
 }

@@ -96,7 +96,7 @@ HVMEM_API hvmem_status hvmem_smp_enable(struct hvmem_heap *heap);
 /*
  * A CPU joins (before its first call) or leaves (after its last call, and after its last access to
  * memory outside the host's permanent mappings): leaving drains its cache. A CPU that calls online
- * for itself flushes all its translations before it is counted; called for another CPU, that one
+ * for itself is counted, and then flushes all its translations; called for another CPU, that one
  * comes out of reset or has flushed everything since it left. In a heap fresh from init only the CPU
  * that called init is online.
  * Errors: HVMEM_E_CPU (number out of range, already in that state), HVMEM_E_HOST (online: the flush

@@ -276,6 +276,45 @@ TEST(a_cpu_that_joins_during_a_scan_is_asked_later, points)
     clock_rig_end(&rig);
 }
 
+/*
+ * After a CPU that joins has flushed another one frees, and all that are known flush: had the joining CPU
+ * loaded the translation meanwhile, nobody would ask it any more.
+ */
+static int free_while_joining(const char *name, void *ctx)
+{
+    int *once = ctx;
+    hvmem_cpu cpu;
+
+    if (strcmp(name, "clock_publish") != 0 || !*once || rig.current != 4)
+        return 0;
+    *once = 0;
+    clock_rig_free(&rig, 1, 1, 0);
+    for (cpu = 0; cpu < 4; cpu++)
+        clock_rig_flush(&rig, cpu, 0);
+    rig.current = 0;
+    hvmem__clock_raise_floor(rig.heap);
+    rig.current = 4;
+    return 0;
+}
+
+TEST(a_cpu_that_joins_is_asked_for_what_is_freed_meanwhile, points)
+{
+    hvmem_u64 freed;
+    int once = 1;
+
+    clock_rig_begin(&rig, CLOCK_RIG_QUIET | CLOCK_RIG_NO_CACHE, 0);
+    clock_rig_offline(&rig, 4);
+    REQUIRE_EQ(clock_rig_alloc(&rig, 0, 1, 0, 2), HVMEM_OK);
+    test_set_point_hook(free_while_joining, &once);
+    clock_rig_online(&rig, 4);
+    test_set_point_hook(NULL, NULL);
+    CHECK_EQ(once, 0);
+    freed = hvmem__load(&rig.heap->clock.cpu[4].time);
+    /* It flushed before the block was freed: no frame that it may hold counts as mature. */
+    CHECK(rig.heap->clock.floor <= freed);
+    clock_rig_end(&rig);
+}
+
 /* ---- B23 ------------------------------------------------------------------------------------- */
 
 /* At the `at`-th point of the clock CPU 1 flushes some times, and loads what the tables allow. */
