@@ -436,3 +436,32 @@ TEST(B16_free_minus_claims_a_million_times, threads, slow)
     sample_claims(test_rounds(1000000), HVMEM_CONFIG_NO_CPU_CACHE);
     sample_claims(test_rounds(1000000), 0);
 }
+
+/* A CPU that joined before several may call is flushed too, once for all that was freed before. */
+TEST(cpus_that_join_early_are_flushed)
+{
+    struct hvmem_config config = world_config();
+    struct world *world;
+    hvmem_mfn mfn = 0;
+
+    config.lock_regime = HVMEM_LOCK_PLAIN;
+    config.max_cpus = 2;
+    world = WORLD_NEW(&config, 0);
+    REQUIRE_EQ(world_bank(world, 0, 1, 0, 0), HVMEM_OK);
+    CHECK_EQ(hvmem_cpu_online(world->heap, 1), HVMEM_OK);
+    world->online |= 2;
+    world_track(world, 0, 1);
+    REQUIRE_EQ(hvmem_alloc_order(world->heap, 0, &mfn), HVMEM_OK);
+    world_owe(world, mfn, 1, HVMEM_OWES_TLB);
+    CHECK_EQ(hvmem_free_owned(world->heap, mfn, 0, NULL, HVMEM_OWES_TLB), HVMEM_OK);
+    CHECK_EQ(hvmem_alloc_order(world->heap, 0, &mfn), HVMEM_OK);
+    CHECK_EQ(world_owed(world, mfn, 1), 0);
+    CHECK_EQ(world->counts.calls, 1);
+    world_owe(world, mfn, 1, HVMEM_OWES_TLB);
+    CHECK_EQ(hvmem_free_owned(world->heap, mfn, 0, NULL, HVMEM_OWES_TLB), HVMEM_OK);
+    CHECK_EQ(hvmem_smp_enable(world->heap), HVMEM_OK);
+    CHECK_EQ(hvmem_alloc_order(world->heap, 0, &mfn), HVMEM_OK);
+    CHECK_EQ(world_owed(world, mfn, 1), 0);
+    CHECK_EQ(hvmem_free(world->heap, mfn, 0), HVMEM_OK);
+    WORLD_END(world);
+}
