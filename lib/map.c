@@ -91,7 +91,7 @@ hvmem_status hvmem_map_next(const struct hvmem_map *map, hvmem_u64 *cursor, stru
         return HVMEM_E_ARG;
     if (map->size != sizeof *map)
         return HVMEM_E_VERSION;
-    if (map->page_shift < 12 || map->page_shift > 16)
+    if (map->page_shift != 12 && map->page_shift != 14 && map->page_shift != 16)
         return HVMEM_E_ARG;
     status = check_pieces(map->ram, map->ram_count, 1);
     if (!status)

@@ -19,8 +19,8 @@ struct hvmem_map_piece {
 };
 
 struct hvmem_map {
-    hvmem_u32 size; /* sizeof(struct hvmem_map) */
-    hvmem_u32 page_shift;
+    hvmem_u32 size;       /* sizeof(struct hvmem_map) */
+    hvmem_u32 page_shift; /* as in struct hvmem_config: 12, 14 or 16 */
     const struct hvmem_map_piece *ram;
     const struct hvmem_map_piece *keep_out;
     hvmem_u32 ram_count;
