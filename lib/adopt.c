@@ -298,6 +298,14 @@ static void trust_counts(struct hvmem_heap *heap, struct hvmem__bank *b)
     }
 }
 
+/* A record without what only the heap that wrote it could go on with: tokens, populates, scrubs in steps. */
+static hvmem__record lasting(hvmem__record r)
+{
+    if (!(hvmem__rec_bias(r) & 0x8000u))
+        return hvmem__rec_with_bias(r, 0);
+    return hvmem__rec_unsay(r, ~(HVMEM__BIAS_MIXED | HVMEM__BIAS_UNTOUCHED));
+}
+
 /* Second pass over a clean bank: only blocks with owners are of interest. */
 static hvmem_status count_owners(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn *at)
 {
@@ -324,8 +332,7 @@ static hvmem_status count_owners(struct hvmem_heap *heap, struct hvmem__bank *b,
             domain->pages += (hvmem_u64)1 << hvmem__rec_order(r);
             adopt_debts(heap, domain, r, b->base + offset);
         }
-        if (hvmem__rec_bias(r) != HVMEM__BIAS_MIXED && !hvmem__rec_untouched(r))
-            hvmem__store(&b->record[offset], hvmem__rec_with_bias(r, 0));
+        hvmem__store(&b->record[offset], lasting(r));
         *at = b->base + offset + 1;
     }
     return HVMEM_OK;
@@ -344,8 +351,8 @@ static void repair(struct hvmem__bank *b, struct hvmem_block *block, hvmem_mfn m
             block->state = HVMEM_BLOCK_QUARANTINE;
         block->owner = 0;
         r = hvmem__rec_with_owed(hvmem__rec_make(block->order, block->state, 0), OWES_WORST);
-    } else if (hvmem__rec_bias(r) != HVMEM__BIAS_MIXED && !hvmem__rec_untouched(r)) {
-        r = hvmem__rec_with_bias(r, 0);
+    } else {
+        r = lasting(r);
     }
     hvmem__store(record, r);
 }

@@ -108,6 +108,8 @@ static hvmem_status from_cache(struct hvmem_heap *heap, struct ask *ask, hvmem_m
             hvmem__record to = hvmem__rec_with_owner(
                 hvmem__rec_with_state(taken.record, HVMEM_BLOCK_ALLOCATED), ask->owner);
 
+            to |= ask->want.keep & (hvmem__record)HVMEM__BIAS_HELD << 48;
+
             *owed = hvmem__rec_owed(to);
             if (!*owed && !ask->owner)
                 to = hvmem__rec_with_bias(to, s.pc->token);
@@ -302,6 +304,8 @@ hvmem_status hvmem__alloc(struct hvmem_heap *heap, const struct hvmem_request *r
         return status;
     prepare(heap, request, &ask);
     ask.holds = drawn != HVMEM_NULL;
+    if (ask.holds)
+        ask.want.keep |= (hvmem__record)HVMEM__BIAS_HELD << 48;
     status = take_charged(heap, &ask, &got);
     if (!status) {
         if (got.owed)

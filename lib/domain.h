@@ -47,7 +47,6 @@ struct hvmem__populate {
     hvmem_u32 paid;    /* of these, paid for */
     hvmem_u32 mapped;  /* of these, mapped */
     hvmem_u64 inside;  /* bytes done within the slot that is being paid for */
-    hvmem_u64 begun;   /* its block's record when it was begun */
     hvmem_u64 newest;  /* stamp of the slots that owe a flush */
     hvmem_status stop; /* why no more are taken */
     hvmem_u32 owed;    /* debts that any slot has */

@@ -8,8 +8,7 @@
  *        16-31  owner: domain id, 0 = the host itself
  *        32-47  stamp: low bits of the flush clock when its last translation was removed
  *        48-63  bias: token of the CPU that may free the block without a locked instruction;
- *               0 = none; HVMEM__BIAS_MIXED = SCRUB is owed by a part of the block only; and see
- *               HVMEM__BIAS_UNTOUCHED, HVMEM__BIAS_SCRUBBING
+ *               0 = none; with the top bit set no token but what HVMEM__BIAS_* say
  *        32-63  in state GATHERED instead of both: link, the low bits of the next block's frame
  *               number (gathered.h)
  *
@@ -37,8 +36,15 @@
 
 typedef hvmem_u64 hvmem__record;
 
-#define HVMEM__BIAS_MIXED 0xffffu
-#define HVMEM__STAMP_BITS 16u
+/*
+ * What `bias` says that is no token (pcpu.h), bit by bit. UNTOUCHED and HELD are a domain's blocks', which
+ * then have no token, as its other blocks may (owned.c).
+ */
+#define HVMEM__BIAS_MIXED     0x8001u /* SCRUB is owed by a part of the block only */
+#define HVMEM__BIAS_HELD      0x8002u /* an open populate took it and has not mapped it yet */
+#define HVMEM__BIAS_UNTOUCHED 0x8004u /* mapped for first touch, which pays for the contents */
+#define HVMEM__BIAS_SCRUBBING 0x8008u /* alone: see hvmem__rec_scrubbed_free() */
+#define HVMEM__STAMP_BITS     16u
 
 HVMEM_STATIC_ASSERT(HVMEM_ORDER_LIMIT < 32, order_fits_5_bits);
 HVMEM_STATIC_ASSERT(HVMEM_BLOCK_QUARANTINE < 8, state_fits_3_bits);
@@ -129,52 +135,74 @@ HVMEM_INLINE hvmem__record hvmem__rec_with_link(hvmem__record r, hvmem_u32 link)
 #define HVMEM__DIRT_MIXED 2u
 
 /*
- * Two values of `bias` that are no token (pcpu.h) say that a domain's block is mapped untouched: its
- * contents are paid for at first touch, part by part, and its dirt tells which parts still are to be
- * (touched.h). Such a block has no token, which a domain's other blocks may have (owned.c).
+ * SCRUBBING: its owner frees it in steps, and its second frame's record says how far that is (scrubbed.c). In
+ * state RESERVED: it is free, and taken out to be scrubbed (scrub.c).
  */
-#define HVMEM__BIAS_UNTOUCHED       0xfffcu /* all of it */
-#define HVMEM__BIAS_UNTOUCHED_MIXED 0xfffdu /* MIXED as well */
-
-/*
- * Likewise: its owner frees it in steps, and its second frame's record says how far that is. In state
- * RESERVED: it is free, and taken out to be scrubbed (scrub.c).
- */
-#define HVMEM__BIAS_SCRUBBING 0xfffbu
-
 HVMEM_INLINE int hvmem__rec_scrubbed_free(hvmem__record r)
 {
     return hvmem__rec_state(r) == HVMEM_BLOCK_RESERVED &&
            hvmem__rec_bias(r) == HVMEM__BIAS_SCRUBBING;
 }
 
+/* Whether the bias of a domain's block holds all bits of `what`. (A link is none.) */
+HVMEM_INLINE int hvmem__rec_says(hvmem__record r, hvmem_u32 what)
+{
+    return (hvmem__rec_bias(r) & what) == what && hvmem__rec_owner(r) &&
+           hvmem__rec_state(r) != HVMEM_BLOCK_GATHERED;
+}
+
+/*
+ * A domain's block is mapped untouched: its contents are paid for at first touch, part by part, and its dirt
+ * tells which parts still are to be (touched.h).
+ */
 HVMEM_INLINE int hvmem__rec_untouched(hvmem__record r)
 {
-    return (hvmem__rec_bias(r) | 1u) == HVMEM__BIAS_UNTOUCHED_MIXED && hvmem__rec_owner(r);
+    return hvmem__rec_says(r, HVMEM__BIAS_UNTOUCHED);
+}
+
+/*
+ * A populate's until it is mapped: who would free, gather, settle or map it by its number is refused, so
+ * that the frames of a slot can be nobody else's when they are mapped or given back.
+ */
+HVMEM_INLINE int hvmem__rec_held(hvmem__record r)
+{
+    return hvmem__rec_says(r, HVMEM__BIAS_HELD);
 }
 
 HVMEM_INLINE hvmem_u32 hvmem__rec_dirt(hvmem__record r)
 {
     if (!(hvmem__rec_owed(r) & HVMEM_OWES_SCRUB))
         return HVMEM__DIRT_CLEAN;
-    return (hvmem__rec_bias(r) | 2u) == HVMEM__BIAS_MIXED ? HVMEM__DIRT_MIXED : HVMEM__DIRT_DIRTY;
+    return (hvmem__rec_bias(r) & HVMEM__BIAS_MIXED) == HVMEM__BIAS_MIXED ? HVMEM__DIRT_MIXED
+                                                                         : HVMEM__DIRT_DIRTY;
 }
 
-/* An untouched block stays so, unless it becomes clean: then it owes no clean either. */
+/* The same without some of the bits that say something, tokens apart. */
+HVMEM_INLINE hvmem__record hvmem__rec_unsay(hvmem__record r, hvmem_u32 bits)
+{
+    hvmem_u32 bias = hvmem__rec_bias(r) & ~(bits & 0x7fffu);
+
+    return hvmem__rec_with_bias(r, bias == 0x8000u ? 0 : bias);
+}
+
+/* An untouched block stays so, unless it becomes clean: then it owes no clean either. One held stays held. */
 HVMEM_INLINE hvmem__record hvmem__rec_with_dirt(hvmem__record r, hvmem_u32 dirt)
 {
-    hvmem_u32 owed = hvmem__rec_owed(r) & ~HVMEM_OWES_SCRUB;
-    hvmem_u32 bias = dirt == HVMEM__DIRT_MIXED ? HVMEM__BIAS_MIXED : 0;
+    hvmem_u32 owed = hvmem__rec_owed(r) & ~HVMEM_OWES_SCRUB, kept = 0;
 
     if (dirt != HVMEM__DIRT_CLEAN)
         owed |= HVMEM_OWES_SCRUB;
+    if (hvmem__unlikely(hvmem__rec_held(r)))
+        kept = HVMEM__BIAS_HELD;
     if (hvmem__unlikely(hvmem__rec_untouched(r))) {
         if (dirt == HVMEM__DIRT_CLEAN)
             owed &= ~HVMEM_OWES_DCACHE;
         else
-            bias = dirt == HVMEM__DIRT_MIXED ? HVMEM__BIAS_UNTOUCHED_MIXED : HVMEM__BIAS_UNTOUCHED;
+            kept |= HVMEM__BIAS_UNTOUCHED;
     }
-    return hvmem__rec_with_owed(hvmem__rec_with_bias(r, bias), owed);
+    if (dirt == HVMEM__DIRT_MIXED)
+        kept |= HVMEM__BIAS_MIXED;
+    return hvmem__rec_with_owed(hvmem__rec_with_bias(r, kept), owed);
 }
 
 /*

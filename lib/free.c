@@ -301,7 +301,7 @@ hvmem_status hvmem__may_free(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order
         return HVMEM_E_OWNER;
     *bank = b;
     *record = r;
-    return HVMEM_OK;
+    return hvmem__unlikely(hvmem__rec_held(r)) ? HVMEM_E_GATHERED : HVMEM_OK;
 }
 
 hvmem_status hvmem__free_checked(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order,

@@ -28,7 +28,8 @@ hvmem_status hvmem__state_error(hvmem_u32 state);
 /*
  * Every check of a free: the block that starts at mfn, its bank and its record as it was seen, which
  * is to be claimed by compare-exchange. owner: the block must be this domain's (NULL inside: the
- * host's); NULL: anybody's. Errors: those of hvmem_free_owned(). No lock held.
+ * host's); NULL: anybody's. Errors: those of hvmem_free_owned(); all but E_GATHERED of a block that is
+ * HELD leave *bank and *record as they were. No lock held.
  */
 hvmem_status hvmem__may_free(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order,
                              const struct hvmem_domain *const *owner, struct hvmem__bank **bank,

@@ -375,7 +375,7 @@ hvmem_status hvmem_gather_free(struct hvmem_gather *gather, hvmem_mfn mfn, hvmem
     if (owed & ~HVMEM_OWES_ANY)
         return refuse(gather, HVMEM_E_ARG, mfn);
     leaver.domain = domain;
-    leaver.anybody = 0;
+    leaver.anybody = leaver.held = 0;
     leaver.owed = owed & ~HVMEM_OWES_TLB;
     leaver.owed_by_owner = gather->mapping->heap->owed_on_free & ~HVMEM_OWES_TLB;
     if (!(gather->flags & HVMEM__GATHER_EXEC))

@@ -17,10 +17,13 @@ hvmem_status hvmem__gathered_take(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_
 
     for (tries = 0; tries < HVMEM__SEIZE_TRIES; tries++) {
         struct hvmem__bank *b;
-        hvmem__record from, to;
+        hvmem__record from = 0, to;
         hvmem_status status = hvmem__may_free(
             heap, mfn, order, leaver->anybody ? HVMEM_NULL : &leaver->domain, &b, &from);
 
+        /* A populate's own block, which ops.map cannot but withhold. */
+        if (status == HVMEM_E_GATHERED && leaver->held && hvmem__rec_held(from))
+            status = HVMEM_OK;
         if (status)
             return status;
         owed = hvmem__rec_owed(from) | hvmem__owed_as_whole(heap, from) | leaver->owed;

@@ -23,6 +23,7 @@
 struct hvmem__leaver {
     const struct hvmem_domain *domain; /* must be the owner, NULL: the host; */
     int anybody;                       /* unless this is set */
+    int held;                          /* also one that a populate has not mapped yet */
     hvmem_u32 owed;                    /* HVMEM_OWES_* to add */
     hvmem_u32 owed_by_owner;           /* to add if there is one */
 };

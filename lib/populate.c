@@ -2,7 +2,7 @@
 /*
  * populate.c: memory for a domain in slices: take a slice's blocks (populate_take.c), flush once for all
  * of them, pay for their contents, map them. Between two calls the blocks that are not mapped yet are
- * known to the domain alone; their records keep what is not paid, and flushes, until they are mapped.
+ * known to the domain alone; their records keep every debt until all of the block's are paid.
  */
 #include "populate.h"
 
@@ -14,9 +14,6 @@
 
 #define KNOWN_FLAGS                                                                                \
     (HVMEM_POPULATE_DEFER_DCACHE | HVMEM_POPULATE_NO_CLAIM | HVMEM_POPULATE_EXACT_NODE)
-
-/* No status of a public function: the block is another than was taken, the slice goes back to its flush. */
-#define ANOTHER (-2000)
 
 /* ---- paying --------------------------------------------------------------------------------- */
 
@@ -40,22 +37,15 @@ static struct hvmem__owned block_of(struct hvmem__filling *f, hvmem_u64 slot)
 /* Blocks whose records change under one lock. */
 #define SECTION 64u
 
-/*
- * Whether the flush that was done is the one that the record asks for. Not so if the domain freed the block
- * by its number and got it again, with what others have left on it meanwhile.
- */
-static int flush_covers(const struct hvmem__filling *f, hvmem__record record)
-{
-    return hvmem__stamp_time(f->heap, record) <= f->p->newest;
-}
+#define RELEASE_TRIES 4096u
 
 /* The record of a block that owes a flush and nothing else, as it is once that is paid; else 0. */
 static hvmem__record flushed(const struct hvmem__filling *f, hvmem__record record, hvmem_u64 slot)
 {
     hvmem_u32 owed = hvmem__rec_owed(record);
 
-    if (!(owed & HVMEM__OWES_FLUSH) || owed & ~HVMEM__OWES_FLUSH || hvmem__rec_bias(record) ||
-        !hvmem__slot_holds(f->domain, slot, record) || !flush_covers(f, record))
+    if (!(owed & HVMEM__OWES_FLUSH) || owed & ~HVMEM__OWES_FLUSH ||
+        hvmem__rec_bias(record) != HVMEM__BIAS_HELD || !hvmem__slot_holds(f->domain, slot, record))
         return 0;
     return hvmem__flush_paid(record);
 }
@@ -98,7 +88,7 @@ static hvmem_status flush_slice(struct hvmem__filling *f)
 {
     struct hvmem__populate *p = f->p;
     hvmem_status status = HVMEM_OK;
-    hvmem_u32 i = p->mapped;
+    hvmem_u32 i = 0;
 
     if (HVMEM_TEST_POINT("populate_flush"))
         return HVMEM_E_HOST;
@@ -110,7 +100,7 @@ static hvmem_status flush_slice(struct hvmem__filling *f)
             i = clear_flush(f, i);
     }
     p->owed &= ~HVMEM__OWES_FLUSH;
-    p->paid = p->mapped;
+    p->paid = 0;
     p->inside = 0;
     p->icache = 0;
     p->phase = HVMEM__PHASE_PAY;
@@ -134,24 +124,6 @@ static hvmem_u32 due_now(const struct hvmem__filling *f, hvmem_u64 slot, hvmem__
     return slot & HVMEM__SLOT_TOUCH ? due & ~(HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE) : due;
 }
 
-/*
- * Whether a block owes more than the slice's flush was done for, and has been paid since: then it is another
- * than was taken, and all that are not mapped yet are flushed for and paid for once more.
- */
-static int is_another(struct hvmem__filling *f, hvmem__record record, hvmem_u32 unpaid)
-{
-    struct hvmem__populate *p = f->p;
-    int late = hvmem__rec_owed(record) & HVMEM__OWES_FLUSH && !flush_covers(f, record);
-
-    if (!late && !unpaid)
-        return 0;
-    if (late)
-        p->newest = hvmem__stamp_time(f->heap, record);
-    p->owed |= hvmem__rec_owed(record);
-    p->phase = HVMEM__PHASE_FLUSH;
-    return 1;
-}
-
 static hvmem_status pay_slice(struct hvmem__filling *f)
 {
     struct hvmem__populate *p = f->p;
@@ -164,11 +136,6 @@ static hvmem_status pay_slice(struct hvmem__filling *f)
 
         if (!block.record)
             return HVMEM_E_OWNER;
-        if (hvmem__rec_owed(block.record) & HVMEM__OWES_FLUSH && is_another(f, block.record, 0))
-            return HVMEM_OK;
-        if (block.record != p->begun)
-            p->inside = 0;
-        p->begun = block.record;
         if (due)
             status = HVMEM_TEST_POINT("populate_pay")
                          ? HVMEM_E_HOST
@@ -176,9 +143,6 @@ static hvmem_status pay_slice(struct hvmem__filling *f)
                                             block.record, due, &p->inside, &f->budget);
         if (hvmem__rec_owed(block.record) & ~left_to_start(f) & HVMEM_OWES_ICACHE)
             p->icache = 1;
-        due &= ~HVMEM__OWES_FLUSH;
-        if (!status && due)
-            status = hvmem__paid(f->heap, block.bank, hvmem__slot_mfn(slot), block.record, due);
         if (status)
             return status;
     }
@@ -213,13 +177,35 @@ static hvmem_status book(struct hvmem__filling *f, hvmem_gfn gfn, hvmem_u64 slot
                     : HVMEM_OK;
     /* A dirty part stands for one that owes its clean too. */
     dirt = contents & HVMEM_OWES_DCACHE ? HVMEM__DIRT_DIRTY : hvmem__rec_dirt(block.record);
-    to = hvmem__rec_with_bias(hvmem__rec_with_owed(block.record, contents), HVMEM__BIAS_UNTOUCHED);
+    to = hvmem__rec_with_bias(hvmem__rec_with_owed(block.record, contents),
+                              HVMEM__BIAS_HELD | HVMEM__BIAS_UNTOUCHED);
     to = hvmem__rec_with_dirt(to, dirt);
     status = hvmem__seize(f->heap, block.bank, hvmem__slot_mfn(slot), block.record, to);
     if (status)
         return status;
     hvmem__domain_changed(f->domain, block.record, to);
     return HVMEM_OK;
+}
+
+/*
+ * The block is mapped: from now on it can be freed by its number. Meanwhile only a first touch or its going
+ * offline changes the record; should they do so again and again, only the end of the domain frees it.
+ */
+static void let_go(struct hvmem__filling *f, hvmem_u64 slot)
+{
+    struct hvmem__owned block = block_of(f, slot);
+    hvmem_u32 tries;
+
+    for (tries = 0; tries < RELEASE_TRIES && block.record; tries++) {
+        hvmem__record *at = hvmem__record_at(block.bank, block.mfn);
+
+        if (hvmem__frame_claim(&f->heap->host, at, block.record,
+                               hvmem__rec_unsay(block.record, HVMEM__BIAS_HELD)))
+            break;
+        block = block_of(f, slot);
+    }
+    if (block.record)
+        hvmem__table_changes(block.bank->table);
 }
 
 static hvmem_status map_one(struct hvmem__filling *f, struct hvmem_extent *extent, hvmem_u64 slot)
@@ -234,11 +220,8 @@ static hvmem_status map_one(struct hvmem__filling *f, struct hvmem_extent *exten
     if (!status && (wanted.order != hvmem__slot_order(slot) ||
                     (wanted.flags & HVMEM_EXTENT_FIRST_TOUCH) != touch))
         status = HVMEM_E_STALE;
-    if (!status && hvmem__unlikely(hvmem__rec_owed(block.record) != 0)) {
-        if (is_another(f, block.record, due_now(f, slot, block.record) & ~HVMEM__OWES_FLUSH))
-            return ANOTHER;
+    if (!status && hvmem__unlikely(f->p->owed != 0))
         status = book(f, wanted.gfn, slot, block);
-    }
     if (status)
         return status;
     if (HVMEM_TEST_POINT("populate_map"))
@@ -250,6 +233,7 @@ static hvmem_status map_one(struct hvmem__filling *f, struct hvmem_extent *exten
         status = domain->ops.map(domain->ctx, wanted.gfn, hvmem__slot_mfn(slot), wanted.order);
     if (status)
         return status < 0 ? status : HVMEM_E_HOST;
+    let_go(f, slot);
     extent->mfn = hvmem__slot_mfn(slot);
     extent->flags = wanted.flags | HVMEM_EXTENT_DONE;
     return HVMEM_OK;
@@ -264,7 +248,7 @@ static hvmem_status map_slice(struct hvmem__filling *f)
             map_one(f, &f->request->extents[p->first + p->mapped], p->slot[p->mapped]);
 
         if (status)
-            return status == ANOTHER ? HVMEM_OK : status;
+            return status;
         p->mapped++;
         hvmem__budget_use(&f->budget, (hvmem_u64)1 << f->heap->page_shift);
         if (hvmem__budget_stop(f->heap, &f->budget) &&

@@ -33,14 +33,14 @@ HVMEM_INLINE hvmem_u32 hvmem__slot_order(hvmem_u64 slot)
 }
 
 /*
- * Whether the block of a slot, whose record this is, is still the domain's and whole. A domain can free
- * what it has not been told of if it guesses the number right, and then another may have the frames.
+ * Whether the block of a slot, whose record this is, is the populate's. It is until it is mapped (HELD), but
+ * for one that ops.map put into quarantine.
  */
 HVMEM_INLINE int hvmem__slot_holds(const struct hvmem_domain *domain, hvmem_u64 slot,
                                    hvmem__record record)
 {
     return hvmem__rec_owner(record) == domain->id &&
-           hvmem__rec_order(record) == hvmem__slot_order(slot) &&
+           hvmem__rec_order(record) == hvmem__slot_order(slot) && hvmem__rec_held(record) &&
            !hvmem__state_error(hvmem__rec_state(record));
 }
 

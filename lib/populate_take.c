@@ -35,10 +35,24 @@ struct taking {
 
 /* ---- giving back ----------------------------------------------------------------------------- */
 
+/* The block of a slot, held, back to where it came from. Only its going offline can come in between. */
+static void give_back(const struct hvmem_domain *domain, hvmem_u64 slot, struct hvmem__bank *b)
+{
+    hvmem_mfn mfn = hvmem__slot_mfn(slot);
+    hvmem_u32 tries;
+
+    for (tries = 0; tries < HVMEM__SEIZE_TRIES; tries++) {
+        hvmem__record r = hvmem__load(hvmem__record_at(b, mfn));
+
+        if (!hvmem__slot_holds(domain, slot, r) ||
+            hvmem__free_block(domain->heap, b, mfn, r, HVMEM__UNUSED) != HVMEM_E_FREE)
+            return;
+    }
+}
+
 void hvmem__populate_abort(struct hvmem_domain *domain)
 {
     struct hvmem__populate *p = &domain->populate;
-    const struct hvmem_domain *owner = domain;
     struct hvmem_heap *heap = domain->heap;
 
     for (; p->mapped < p->taken; p->mapped++) {
@@ -47,7 +61,7 @@ void hvmem__populate_abort(struct hvmem_domain *domain)
         struct hvmem__bank *b = hvmem__bank_of(heap, mfn);
 
         if (!b || !hvmem__slot_holds(domain, slot, hvmem__load(hvmem__record_at(b, mfn))))
-            continue; /* freed meanwhile, by the domain itself */
+            continue; /* in quarantine */
         if (p->drew) {
             struct hvmem__drawn drawn = {domain, 0, 0, 0};
 
@@ -55,7 +69,7 @@ void hvmem__populate_abort(struct hvmem_domain *domain)
             drawn.from_any = p->drawn[p->mapped].from_any;
             hvmem__claim_refund(heap, b->node, &drawn);
         }
-        (void)hvmem__free_checked(heap, mfn, hvmem__slot_order(slot), &owner, HVMEM__UNUSED);
+        give_back(domain, slot, b);
     }
     p->taken = p->mapped = p->paid = 0;
 }
@@ -165,7 +179,8 @@ static hvmem_u32 take_batch(struct taking *t, const struct alike *alike)
     if (hvmem__domain_charge(f->domain, (hvmem_u64)alike->n << alike->order))
         return 0;
     hvmem__batch_init(&batch, alike->order,
-                      hvmem__rec_make(0, HVMEM_BLOCK_ALLOCATED, f->domain->id));
+                      hvmem__rec_with_bias(hvmem__rec_make(0, HVMEM_BLOCK_ALLOCATED, f->domain->id),
+                                           HVMEM__BIAS_HELD));
     batch.domain = p->flags & HVMEM_POPULATE_NO_CLAIM ? HVMEM_NULL : f->domain;
     got = from_arenas(t, &batch, &p->slot[p->taken], alike->n);
     if (got < alike->n)

@@ -365,6 +365,8 @@ static hvmem_status free_step(struct hvmem_heap *heap, hvmem_u32 owner, hvmem_mf
         return HVMEM_E_FREE;
     if (owner != HVMEM__ANY_OWNER && hvmem__rec_owner(r) != owner)
         return HVMEM_E_OWNER;
+    if (hvmem__unlikely(hvmem__rec_held(r)) && !(owed & HVMEM__UNUSED))
+        return HVMEM_E_GATHERED;
     if (block->mfn != *at || stop > end)
         return split_off(heap, b, block->mfn, r, *at, stop < end ? stop : end);
     status = hvmem__free_block(heap, b, block->mfn, r, owed);
@@ -437,6 +439,9 @@ hvmem_status hvmem_free_run(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 co
         status = hvmem__block_at(heap, at, &block);
         if (!status && block.state != HVMEM_BLOCK_RESERVED)
             status = hvmem__state_error(block.state);
+        if (!status && hvmem__rec_held(hvmem__load(
+                           hvmem__record_at(hvmem__bank_of(heap, block.mfn), block.mfn))))
+            status = HVMEM_E_GATHERED;
         if (!status)
             at = block.mfn + ((hvmem_u64)1 << block.order);
     }

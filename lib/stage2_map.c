@@ -177,7 +177,7 @@ static void withhold(struct hvmem_stage2 *s2, const struct hvmem_stage2_leaf *le
     struct hvmem__leaver leaver;
 
     memset(&leaver, 0, sizeof leaver);
-    leaver.anybody = 1;
+    leaver.anybody = leaver.held = 1;
     hvmem__count(s2->heap, &s2->heap->gathers, 1);
     if (!hvmem__gathered_take(s2->heap, leaf->mfn, leaf->order, &leaver, &first))
         (void)hvmem__gathered_quarantine(s2->heap, leaf->mfn, HVMEM_OWES_TLB | HVMEM_OWES_FOREIGN);

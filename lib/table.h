@@ -30,7 +30,7 @@ struct hvmem__table {
     hvmem_mfn front[HVMEM_ORDER_LIMIT + 1];
     hvmem_u64 counts_checksum; /* of clock to front */
 };
-#define HVMEM__TABLE_MAGIC 0x68766d656d746203ull /* "hvmemtb", version 3 */
+#define HVMEM__TABLE_MAGIC 0x68766d656d746204ull /* "hvmemtb", version 4 */
 
 /*
  * The table is about to change. Called where a set or a count of a bank does (hvmem__add_frames()), where

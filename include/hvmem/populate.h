@@ -56,8 +56,8 @@ HVMEM_BEGIN_DECLS
 /*
  * Give the domain memory at every extent. HVMEM_OK: all are mapped. HVMEM_AGAIN: call again with the
  * same request and cursor. Frames are charged to the domain from their allocation on; those allocated
- * and not yet mapped are known to the domain alone. State BUILDING or RUNNING (then everything is paid
- * before a frame is mapped).
+ * and not yet mapped are the populate's: who frees, gathers or shares one by its number is told
+ * HVMEM_E_GATHERED. State BUILDING or RUNNING (then everything is paid before a frame is mapped).
  *
  * On an error the populate is over and the cursor void: *done extents are mapped, settled and marked
  * DONE, the others have got no memory; frames allocated for them went back with what they still owe, and
@@ -66,8 +66,7 @@ HVMEM_BEGIN_DECLS
  * changed), HVMEM_E_STALE (the cursor is not that of the open populate, or the request is not the one
  * that it was opened with: nothing changed), HVMEM_E_ARG, HVMEM_E_VERSION, HVMEM_E_COUNT, HVMEM_E_PHASE,
  * HVMEM_E_UNSUPPORTED (no ops.map); for an extent: HVMEM_E_ORDER, HVMEM_E_ALIGN, HVMEM_E_RANGE,
- * HVMEM_E_ARG (flag), those of hvmem_alloc(), HVMEM_E_OWNER (the domain freed a block of it by its number
- * before it was mapped), and what ops.map returned.
+ * HVMEM_E_ARG (flag), those of hvmem_alloc(), and what ops.map returned.
  * Context: as hvmem_alloc(); calls back into ops with no lock held.
  */
 HVMEM_API hvmem_status hvmem_domain_populate(struct hvmem_domain *domain,
