@@ -248,7 +248,7 @@ TEST(owners_of_what_is_out_of_use)
 /* What a gather's link says is no bias: the frame owes its contents like any other. */
 TEST(gathered_frames_owe_their_contents)
 {
-    struct died died = died_new(0xfffc0000u, 64, 0);
+    struct died died = died_new((hvmem_mfn)HVMEM__BIAS_UNTOUCHED << 16, 64, 0);
     struct hvmem__leaver leaver = {0};
     struct hvmem_request request;
     struct hvmem_domain *domain;
