@@ -144,11 +144,16 @@ HVMEM_INLINE int hvmem__rec_scrubbed_free(hvmem__record r)
            hvmem__rec_bias(r) == HVMEM__BIAS_SCRUBBING;
 }
 
-/* Whether the bias of a domain's block holds all bits of `what`. (A link is none.) */
-HVMEM_INLINE int hvmem__rec_says(hvmem__record r, hvmem_u32 what)
+#define HVMEM__SAYS_HELD      (HVMEM__BIAS_HELD & 0x7fffu)
+#define HVMEM__SAYS_UNTOUCHED (HVMEM__BIAS_UNTOUCHED & 0x7fffu)
+
+/* Which of HVMEM__SAYS_* the bias of a domain's block says; mostly none. (A link is no bias.) */
+HVMEM_INLINE hvmem_u32 hvmem__rec_said(hvmem__record r)
 {
-    return (hvmem__rec_bias(r) & what) == what && hvmem__rec_owner(r) &&
-           hvmem__rec_state(r) != HVMEM_BLOCK_GATHERED;
+    if (hvmem__likely(!(r >> 63)) || !hvmem__rec_owner(r) ||
+        hvmem__rec_state(r) == HVMEM_BLOCK_GATHERED)
+        return 0;
+    return hvmem__rec_bias(r) & (HVMEM__SAYS_HELD | HVMEM__SAYS_UNTOUCHED);
 }
 
 /*
@@ -157,7 +162,7 @@ HVMEM_INLINE int hvmem__rec_says(hvmem__record r, hvmem_u32 what)
  */
 HVMEM_INLINE int hvmem__rec_untouched(hvmem__record r)
 {
-    return hvmem__rec_says(r, HVMEM__BIAS_UNTOUCHED);
+    return (hvmem__rec_said(r) & HVMEM__SAYS_UNTOUCHED) != 0;
 }
 
 /*
@@ -166,7 +171,7 @@ HVMEM_INLINE int hvmem__rec_untouched(hvmem__record r)
  */
 HVMEM_INLINE int hvmem__rec_held(hvmem__record r)
 {
-    return hvmem__rec_says(r, HVMEM__BIAS_HELD);
+    return (hvmem__rec_said(r) & HVMEM__SAYS_HELD) != 0;
 }
 
 HVMEM_INLINE hvmem_u32 hvmem__rec_dirt(hvmem__record r)
@@ -188,17 +193,16 @@ HVMEM_INLINE hvmem__record hvmem__rec_unsay(hvmem__record r, hvmem_u32 bits)
 /* An untouched block stays so, unless it becomes clean: then it owes no clean either. One held stays held. */
 HVMEM_INLINE hvmem__record hvmem__rec_with_dirt(hvmem__record r, hvmem_u32 dirt)
 {
-    hvmem_u32 owed = hvmem__rec_owed(r) & ~HVMEM_OWES_SCRUB, kept = 0;
+    hvmem_u32 owed = hvmem__rec_owed(r) & ~HVMEM_OWES_SCRUB, kept = hvmem__rec_said(r);
 
     if (dirt != HVMEM__DIRT_CLEAN)
         owed |= HVMEM_OWES_SCRUB;
-    if (hvmem__unlikely(hvmem__rec_held(r)))
-        kept = HVMEM__BIAS_HELD;
-    if (hvmem__unlikely(hvmem__rec_untouched(r))) {
-        if (dirt == HVMEM__DIRT_CLEAN)
+    if (hvmem__unlikely(kept != 0)) {
+        if (dirt == HVMEM__DIRT_CLEAN && kept & HVMEM__SAYS_UNTOUCHED) {
             owed &= ~HVMEM_OWES_DCACHE;
-        else
-            kept |= HVMEM__BIAS_UNTOUCHED;
+            kept &= ~HVMEM__SAYS_UNTOUCHED;
+        }
+        kept |= kept ? 0x8000u : 0;
     }
     if (dirt == HVMEM__DIRT_MIXED)
         kept |= HVMEM__BIAS_MIXED;

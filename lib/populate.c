@@ -191,21 +191,16 @@ static hvmem_status book(struct hvmem__filling *f, hvmem_gfn gfn, hvmem_u64 slot
  * The block is mapped: from now on it can be freed by its number. Meanwhile only a first touch or its going
  * offline changes the record; should they do so again and again, only the end of the domain frees it.
  */
-static void let_go(struct hvmem__filling *f, hvmem_u64 slot)
+static void let_go(struct hvmem__filling *f, const struct hvmem__owned *block)
 {
-    struct hvmem__owned block = block_of(f, slot);
+    hvmem__record *at = hvmem__record_at(block->bank, block->mfn), r = hvmem__load(at);
     hvmem_u32 tries;
 
-    for (tries = 0; tries < RELEASE_TRIES && block.record; tries++) {
-        hvmem__record *at = hvmem__record_at(block.bank, block.mfn);
-
-        if (hvmem__frame_claim(&f->heap->host, at, block.record,
-                               hvmem__rec_unsay(block.record, HVMEM__BIAS_HELD)))
+    for (tries = 0; tries < RELEASE_TRIES; tries++, r = hvmem__load(at))
+        if (!hvmem__rec_held(r) ||
+            hvmem__frame_claim(&f->heap->host, at, r, hvmem__rec_unsay(r, HVMEM__BIAS_HELD)))
             break;
-        block = block_of(f, slot);
-    }
-    if (block.record)
-        hvmem__table_changes(block.bank->table);
+    hvmem__table_changes(block->bank->table);
 }
 
 static hvmem_status map_one(struct hvmem__filling *f, struct hvmem_extent *extent, hvmem_u64 slot)
@@ -233,7 +228,7 @@ static hvmem_status map_one(struct hvmem__filling *f, struct hvmem_extent *exten
         status = domain->ops.map(domain->ctx, wanted.gfn, hvmem__slot_mfn(slot), wanted.order);
     if (status)
         return status < 0 ? status : HVMEM_E_HOST;
-    let_go(f, slot);
+    let_go(f, &block);
     extent->mfn = hvmem__slot_mfn(slot);
     extent->flags = wanted.flags | HVMEM_EXTENT_DONE;
     return HVMEM_OK;

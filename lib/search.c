@@ -5,7 +5,7 @@
 #include "clock.h"
 
 /* Blocks of one order looked at for one that need not wait for a flush, but for the one in front. */
-#define PREFER_STEPS 4u
+#define PREFER_STEPS 3u
 
 /* The smallest frame >= start whose bits under mask equal want; may wrap below start at the top. */
 static hvmem_mfn next_coloured(hvmem_mfn start, hvmem_u64 mask, hvmem_u64 want)
