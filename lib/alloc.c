@@ -294,7 +294,7 @@ static void leave(const struct ask *ask, const struct got *got)
 /* ---- public --------------------------------------------------------------------------------- */
 
 hvmem_status hvmem__alloc(struct hvmem_heap *heap, const struct hvmem_request *request,
-                          struct hvmem__drawn *drawn, hvmem_mfn *mfn)
+                          hvmem_u32 bias, struct hvmem__drawn *drawn, hvmem_mfn *mfn)
 {
     hvmem_status status = drawn ? HVMEM_OK : hvmem__request_check(heap, request);
     struct got got;
@@ -304,8 +304,7 @@ hvmem_status hvmem__alloc(struct hvmem_heap *heap, const struct hvmem_request *r
         return status;
     prepare(heap, request, &ask);
     ask.holds = drawn != HVMEM_NULL;
-    if (ask.holds)
-        ask.want.keep |= (hvmem__record)HVMEM__BIAS_HELD << 48;
+    ask.want.keep |= (hvmem__record)bias << 48;
     status = take_charged(heap, &ask, &got);
     if (!status) {
         if (got.owed)
@@ -323,7 +322,8 @@ hvmem_status hvmem__alloc(struct hvmem_heap *heap, const struct hvmem_request *r
 hvmem_status hvmem_alloc(struct hvmem_heap *heap, const struct hvmem_request *request,
                          hvmem_mfn *mfn)
 {
-    hvmem_status status = heap && mfn ? hvmem__alloc(heap, request, HVMEM_NULL, mfn) : HVMEM_E_ARG;
+    hvmem_status status =
+        heap && mfn ? hvmem__alloc(heap, request, 0, HVMEM_NULL, mfn) : HVMEM_E_ARG;
 
     return status ? hvmem__refuse(heap, status, 0, request ? request->order : 0, 0) : HVMEM_OK;
 }

@@ -207,7 +207,7 @@ static hvmem_status take_one(struct taking *t, const struct alike *alike)
     hvmem_mfn mfn;
 
     t->request.order = alike->order;
-    status = hvmem__alloc(f->heap, &t->request, &drawn, &mfn);
+    status = hvmem__alloc(f->heap, &t->request, HVMEM__BIAS_HELD, &drawn, &mfn);
     if (status)
         return status;
     record = hvmem__load_acquire(hvmem__record_at(hvmem__bank_of(f->heap, mfn), mfn));

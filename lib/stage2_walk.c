@@ -160,7 +160,7 @@ hvmem_status hvmem__s2_frames(struct hvmem_stage2 *s2, hvmem_u32 order, hvmem_mf
     request.hi = (hvmem_mfn)1 << (s2->output_bits - 12);
     status = hvmem__request_check(s2->heap, &request);
     if (!status)
-        status = hvmem__alloc(s2->heap, &request, &drawn, mfn);
+        status = hvmem__alloc(s2->heap, &request, 0, &drawn, mfn);
     for (i = 0; i < (hvmem_u64)1 << order && !status; i++)
         memset(hvmem__s2_table(s2, (hvmem_maddr)(*mfn + i) << 12), 0, 4096);
     return status;

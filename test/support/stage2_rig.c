@@ -398,6 +398,7 @@ hvmem_status stage2_rig_open(struct stage2_rig *rig)
     open_heap(rig);
     open_space(rig);
     rig->config.heap = rig->heap;
+    rig->config.domain = rig->charged ? rig->domain : NULL;
     rig->config.space = rig->space;
     rig->config.direct_map = (hvmem_uptr)rig->pool - ((hvmem_uptr)RIG_BASE << 12);
     test_set_point_hook(point, rig);

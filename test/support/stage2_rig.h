@@ -25,6 +25,7 @@ struct stage2_rig {
     uint64_t features, quirks;         /* of the back-end */
     hvmem_u32 cpus, slots;             /* RIG_CPUS and RIG_SLOTS unless changed before open */
     hvmem_u32 fragments;               /* CPUs keep pieces of large entries */
+    hvmem_u32 charged;                 /* the domain pays for the tables */
     struct hvmem_heap *heap;
     struct hvmem_domain *domain;
     struct hvmem_ident *ident;

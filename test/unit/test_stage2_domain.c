@@ -104,6 +104,41 @@ TEST(populated_started_and_torn_down)
     }
 }
 
+/* Tables that the domain is charged for can be given back as long as it lives. */
+TEST(tables_go_back_while_the_domain_lives)
+{
+    static const uint32_t formats[] = {HVMEM_S2_ARM64, HVMEM_S2_NPT, HVMEM_S2_EPT};
+    int i;
+
+    for (i = 0; i < 3; i++) {
+        struct hvmem_domain_stats before, after;
+        struct hvmem_request request = {.size = sizeof request, .order = 9, .node = HVMEM_NODE_ANY};
+        struct hvmem_stage2_map map = {.size = sizeof map, .frames = 512, .rights = HVMEM_S2_RWX};
+        hvmem_u64 done, tables;
+
+        stage2_rig_prepare(&rig, formats[i]);
+        rig.charged = 1;
+        REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
+        hvmem_stage2_ops(&ops);
+        REQUIRE_EQ(hvmem_domain_attach(rig.domain, &ops, rig.s2, rig.space), HVMEM_OK);
+        request.domain = rig.domain;
+        REQUIRE_EQ(hvmem_alloc(rig.heap, &request, &map.mfn), HVMEM_OK);
+        CHECK_EQ(hvmem_stage2_map(rig.s2, &map, NULL), HVMEM_OK);
+        tables = rig_stats(&rig).tables;
+        CHECK_EQ(hvmem_domain_stats(rig.domain, &before), HVMEM_OK);
+        CHECK_EQ(hvmem_stage2_protect(rig.s2, 3, 1, HVMEM_S2_R, NULL, &done), HVMEM_OK);
+        CHECK_EQ(hvmem_domain_stats(rig.domain, &after), HVMEM_OK);
+        CHECK(after.pages > before.pages);
+        CHECK_EQ(hvmem_stage2_protect(rig.s2, 3, 1, HVMEM_S2_RWX, NULL, &done), HVMEM_OK);
+        CHECK_EQ(hvmem_stage2_merge(rig.s2, 0, 512, &done), HVMEM_OK);
+        CHECK_EQ(rig_stats(&rig).tables, tables);
+        CHECK_EQ(hvmem_stage2_unmap(rig.s2, 0, 512, NULL, &done), HVMEM_OK);
+        CHECK(rig_stats(&rig).tables < tables);
+        CHECK_EQ(rig.reported, 0);
+        teardown();
+    }
+}
+
 /* All free memory was a guest's: it holds secrets and owes for them. */
 static void use_all_memory(void)
 {
