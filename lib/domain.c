@@ -430,8 +430,12 @@ hvmem_status hvmem_domain_foreign(struct hvmem_domain *domain, hvmem_mfn mfn, hv
     if (!status && hvmem__rec_untouched(r))
         status = hvmem__pay_mapped(heap, mfn, mfn + ((hvmem_mfn)1 << hvmem__rec_order(r)),
                                    HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE, 1);
+    /* It may have been freed meanwhile, and got again with debts. */
+    if (!status)
+        status = hvmem__may_free(heap, mfn, hvmem__rec_order(r), &owner, &b, &r);
+    if (!status && (hvmem__rec_debts(r) || hvmem__rec_untouched(r)))
+        status = HVMEM_E_BUSY;
     if (!status) {
-        r = hvmem__load(hvmem__record_at(b, mfn));
         status = hvmem__seize(heap, b, mfn, r,
                               hvmem__rec_with_owed(r, hvmem__rec_owed(r) | HVMEM_OWES_FOREIGN));
     }

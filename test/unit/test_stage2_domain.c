@@ -160,6 +160,32 @@ static void use_all_memory(void)
         CHECK_EQ(hvmem_free_owned(rig.heap, mfn[--n], 9, rig.domain, 0), HVMEM_OK);
 }
 
+static hvmem_mfn leaving;
+
+/* Its owner frees the block while it is being paid for. */
+static void leave_at_first_frame(struct stage2_rig *r, hvmem_mfn mfn)
+{
+    (void)mfn;
+    r->on_zero = NULL;
+    CHECK_EQ(hvmem_free_owned(r->heap, leaving, 9, r->domain, 0), HVMEM_OK);
+}
+
+/* What is nobody's any more is not marked as mapped elsewhere. */
+TEST(block_that_leaves_meanwhile_is_not_foreign)
+{
+    struct hvmem_extent extent = {.order = 9, .flags = HVMEM_EXTENT_FIRST_TOUCH};
+
+    begin(HVMEM_S2_ARM64, HVMEM_S2_FIRST_TOUCH);
+    use_all_memory();
+    CHECK_EQ(populate(&extent, 1, NULL), HVMEM_OK);
+    CHECK_EQ(hvmem_stage2_unmap(rig.s2, 0, 512, NULL, NULL), HVMEM_OK);
+    leaving = extent.mfn;
+    rig.on_zero = leave_at_first_frame;
+    CHECK_EQ(hvmem_domain_foreign(rig.domain, leaving, 9), HVMEM_E_FREE);
+    CHECK(rig.on_zero == NULL);
+    teardown();
+}
+
 TEST(first_touch_extents_are_paid_by_the_fault)
 {
     struct hvmem_extent extent;
