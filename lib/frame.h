@@ -24,7 +24,8 @@
  * Who may change it: under the arena's lock, but for blocks that go through caches: those of orders 0
  * and 9, and of the orders between them the host's own. Of those ALLOCATED -> anything is by
  * compare-exchange (hvmem__frame_claim), or by plain store on the CPU whose token is in `bias`
- * (pcpu.h); CACHED -> anything by the CPU that has the frame in its cache, inside its section. GATHERED -> anything by whoever runs the gather.
+ * (pcpu.h); CACHED -> anything by the CPU that has the frame in its cache, inside its section. GATHERED ->
+ * anything by whoever runs the gather. A populate takes HELD away by compare-exchange, of any order.
  */
 #ifndef HVMEM_LIB_FRAME_H
 #define HVMEM_LIB_FRAME_H
@@ -166,8 +167,8 @@ HVMEM_INLINE int hvmem__rec_untouched(hvmem__record r)
 }
 
 /*
- * A populate's until it is mapped: who would free, gather, settle or map it by its number is refused, so
- * that the frames of a slot can be nobody else's when they are mapped or given back.
+ * A populate's until it is mapped: who would free, gather or share it by its number is refused, so that
+ * the frames of a slot can be nobody else's when they are mapped or given back.
  */
 HVMEM_INLINE int hvmem__rec_held(hvmem__record r)
 {

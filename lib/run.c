@@ -423,6 +423,14 @@ hvmem_status hvmem_reserve(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 cou
     return status ? hvmem__refuse(heap, status, mfn, HVMEM_ORDER_ANY, count) : HVMEM_OK;
 }
 
+/* Whether a populate holds the block that was seen; its bank may have gone since. */
+static int is_held(struct hvmem_heap *heap, const struct hvmem_block *block)
+{
+    struct hvmem__bank *b = hvmem__bank_of(heap, block->mfn);
+
+    return b && hvmem__rec_held(hvmem__load(hvmem__record_at(b, block->mfn)));
+}
+
 hvmem_status hvmem_free_run(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count)
 {
     hvmem_mfn at = mfn, end = mfn + count;
@@ -439,8 +447,7 @@ hvmem_status hvmem_free_run(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 co
         status = hvmem__block_at(heap, at, &block);
         if (!status && block.state != HVMEM_BLOCK_RESERVED)
             status = hvmem__state_error(block.state);
-        if (!status && hvmem__rec_held(hvmem__load(
-                           hvmem__record_at(hvmem__bank_of(heap, block.mfn), block.mfn))))
+        if (!status && is_held(heap, &block))
             status = HVMEM_E_GATHERED;
         if (!status)
             at = block.mfn + ((hvmem_u64)1 << block.order);
