@@ -57,6 +57,7 @@ void hvmem__claim_ask(struct hvmem_heap *heap, const struct hvmem__arena *arena,
     most_on_node = at_least_zero(heap->node[node].spare);
     if (domain) {
         drawn->domain = domain;
+        drawn->when = domain->claims_set;
         drawn->from_node = min64(frames, domain->claim[node]);
         drawn->from_any =
             min64(min64(frames - drawn->from_node, domain->claim[HVMEM__CLAIM_ANY]), most_on_node);
@@ -67,6 +68,43 @@ void hvmem__claim_ask(struct hvmem_heap *heap, const struct hvmem__arena *arena,
     add_spare(heap, node, drawn->from_node + drawn->from_any - drawn->frames,
               drawn->from_node - drawn->frames);
     unlock_claims(heap, state);
+}
+
+/* Of what was drawn on a claim, how much goes back to it: nothing if it was set anew. Claim lock held. */
+static hvmem_u64 still_due(const struct hvmem__drawn *drawn, hvmem_u32 index, hvmem_u64 frames)
+{
+    return frames && drawn->domain->set_at[index] <= drawn->when ? frames : 0;
+}
+
+/*
+ * Frames that were drawn on a domain's claims are promised to it again, if they still are to be. Claim
+ * lock held.
+ */
+static void promise_again(struct hvmem_heap *heap, const struct hvmem__drawn *drawn,
+                          hvmem_node node, hvmem_u64 from_node, hvmem_u64 from_any)
+{
+    from_node = still_due(drawn, node, from_node);
+    from_any = still_due(drawn, HVMEM__CLAIM_ANY, from_any);
+    if (!(from_node + from_any))
+        return;
+    draw(heap, drawn->domain, node, (hvmem_u64)0 - from_node, (hvmem_u64)0 - from_any);
+    add_spare(heap, node, (hvmem_u64)0 - from_node - from_any, (hvmem_u64)0 - from_node);
+}
+
+/* The claim is what was said just now, whatever was drawn on it before. Claim lock held. */
+static void set_anew(struct hvmem_domain *domain, hvmem_u32 index, hvmem_u64 frames)
+{
+    struct hvmem_heap *heap = domain->heap;
+    hvmem_u64 more = frames - domain->claim[index];
+
+    domain->set_at[index] = ++domain->claims_set;
+    domain->claim[index] = frames;
+    heap->claimed += more;
+    heap->spare -= more;
+    if (index < HVMEM_NODE_LIMIT) {
+        heap->node[index].claimed += more;
+        heap->node[index].spare -= more;
+    }
 }
 
 void hvmem__claim_untake(struct hvmem_heap *heap, const struct hvmem__arena *arena,
@@ -83,9 +121,8 @@ void hvmem__claim_untake(struct hvmem_heap *heap, const struct hvmem__arena *are
     drawn->from_node -= from_node;
     from_any = drawn->from_any - min64(drawn->from_any, drawn->frames - drawn->from_node);
     drawn->from_any -= from_any;
-    if (drawn->domain)
-        draw(heap, drawn->domain, arena->node, (hvmem_u64)0 - from_node, (hvmem_u64)0 - from_any);
-    add_spare(heap, arena->node, frames - from_node - from_any, frames - from_node);
+    promise_again(heap, drawn, arena->node, from_node, from_any);
+    add_spare(heap, arena->node, frames, frames);
     unlock_claims(heap, state);
 }
 
@@ -112,6 +149,7 @@ void hvmem__claim_use(struct hvmem_heap *heap, struct hvmem_domain *domain, hvme
         return;
     state = lock_claims(heap);
     drawn->domain = domain;
+    drawn->when = domain->claims_set;
     drawn->from_node = min64(frames, domain->claim[node]);
     drawn->from_any = min64(frames - drawn->from_node, domain->claim[HVMEM__CLAIM_ANY]);
     draw(heap, domain, node, drawn->from_node, drawn->from_any);
@@ -160,17 +198,8 @@ void hvmem__claim_cancel(struct hvmem_heap *heap, struct hvmem_domain *domain)
     hvmem_u64 state = lock_claims(heap), left;
     hvmem_node node;
 
-    for (node = 0; node <= HVMEM__CLAIM_ANY; node++) {
-        hvmem_u64 frames = domain->claim[node];
-
-        domain->claim[node] = 0;
-        heap->claimed -= frames;
-        heap->spare += frames;
-        if (node < HVMEM_NODE_LIMIT) {
-            heap->node[node].claimed -= frames;
-            heap->node[node].spare += frames;
-        }
-    }
+    for (node = 0; node <= HVMEM__CLAIM_ANY; node++)
+        set_anew(domain, node, 0);
     left = heap->claimed;
     unlock_claims(heap, state);
     if (!left)
@@ -184,14 +213,24 @@ void hvmem__claim_refund(struct hvmem_heap *heap, hvmem_node node, const struct 
     if (!drawn->domain || !(from_node + from_any))
         return;
     admin = hvmem__lock_admin(heap);
-    if (drawn->domain->state != HVMEM_DOMAIN_DYING) {
+    /* (Whoever sets claims has the lock, too.) */
+    from_node = still_due(drawn, node, from_node);
+    from_any = still_due(drawn, HVMEM__CLAIM_ANY, from_any);
+    if (drawn->domain->state != HVMEM_DOMAIN_DYING && from_node + from_any) {
         switch_counting(heap, 1);
         state = lock_claims(heap);
-        draw(heap, drawn->domain, node, (hvmem_u64)0 - from_node, (hvmem_u64)0 - from_any);
-        add_spare(heap, node, (hvmem_u64)0 - from_node - from_any, (hvmem_u64)0 - from_node);
+        promise_again(heap, drawn, node, from_node, from_any);
         unlock_claims(heap, state);
     }
     hvmem__unlock_admin(heap, admin);
+}
+
+hvmem_u64 hvmem__claim_when(struct hvmem_domain *domain, hvmem_u32 low)
+{
+    hvmem_u64 state = lock_claims(domain->heap), now = domain->claims_set;
+
+    unlock_claims(domain->heap, state);
+    return now - (hvmem_u32)((hvmem_u32)now - low);
 }
 
 int hvmem__claim_short(struct hvmem_heap *heap)
@@ -237,15 +276,8 @@ static hvmem_status replace(struct hvmem_domain *domain, hvmem_u32 index, hvmem_
     else if (frames > old &&
              (pages > limit || others > limit - pages || frames > limit - pages - others))
         status = HVMEM_E_LIMIT;
-    if (!status) {
-        domain->claim[index] = frames;
-        heap->claimed += frames - old;
-        heap->spare -= frames - old;
-        if (index < HVMEM_NODE_LIMIT) {
-            heap->node[index].claimed += frames - old;
-            heap->node[index].spare -= frames - old;
-        }
-    }
+    if (!status)
+        set_anew(domain, index, frames);
     unlock_claims(heap, state);
     return status;
 }

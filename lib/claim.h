@@ -22,12 +22,14 @@ struct hvmem__drawn {
     hvmem_u64 frames;    /* allowed to be taken */
     hvmem_u64 from_node; /* of these, promised to the domain on this node */
     hvmem_u64 from_any;  /* and anywhere */
+    hvmem_u64 when;      /* claims_set of the domain then: a claim that was set later gave none */
 };
 
 /*
  * About to take `frames` from this arena: how many may be taken, those promised to the domain (whose
  * claims are used up) and those promised to nobody, is left in drawn->frames. What is not taken after
- * all goes back with untake: then it is as if it had not been asked for. Arena lock held.
+ * all goes back with untake: then it is as if it had not been asked for; what a claim gave that has been
+ * set anew since is nobody's. Arena lock held.
  */
 void hvmem__claim_ask(struct hvmem_heap *heap, const struct hvmem__arena *arena,
                       struct hvmem_domain *domain, hvmem_u64 frames, struct hvmem__drawn *drawn);
@@ -38,7 +40,7 @@ HVMEM_INLINE void hvmem__claim_take(struct hvmem_heap *heap, const struct hvmem_
 {
     drawn->domain = (struct hvmem_domain *)0;
     drawn->frames = frames;
-    drawn->from_node = drawn->from_any = 0;
+    drawn->from_node = drawn->from_any = drawn->when = 0;
     if (hvmem__unlikely(arena->counted))
         hvmem__claim_ask(heap, arena, domain, frames, drawn);
 }
@@ -46,11 +48,14 @@ void hvmem__claim_untake(struct hvmem_heap *heap, const struct hvmem__arena *are
                          struct hvmem__drawn *drawn, hvmem_u64 frames);
 
 /*
- * An allocation is about to give back what it took: its domain's claims are as before. Called before
- * the frames are given back. No lock held.
+ * An allocation is about to give back what it took: its domain's claims are as before, but for those
+ * that were set anew since. Called before the frames are given back. No lock held.
  */
 void hvmem__claim_refund(struct hvmem_heap *heap, hvmem_node node,
                          const struct hvmem__drawn *drawn);
+
+/* Its `when` from the low bits, which an open populate notes. No lock of rank CLAIM or above held. */
+hvmem_u64 hvmem__claim_when(struct hvmem_domain *domain, hvmem_u32 low);
 
 /* Take without asking: bad frames. Arena lock held. */
 void hvmem__claim_force(struct hvmem_heap *heap, const struct hvmem__arena *arena,

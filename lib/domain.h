@@ -53,9 +53,9 @@ struct hvmem__populate {
     hvmem_u32 icache;  /* the slice owes an instruction invalidate before it is mapped */
     hvmem_u32 drew;    /* 1: the slots used claims up, as `drawn` says; 0: none did */
     hvmem_u64 slot[HVMEM_POPULATE_SLICE];
-    /* Frames of each slot that were promised, on its node and anywhere. */
+    /* Frames of each slot that were promised, on its node and anywhere; low bits of when (claim.h). */
     struct {
-        hvmem_u32 from_node, from_any;
+        hvmem_u32 from_node, from_any, when;
     } drawn[HVMEM_POPULATE_SLICE];
 };
 
@@ -95,8 +95,10 @@ struct hvmem_domain {
     struct hvmem_space *space;
     hvmem_u32 ids_gone; /* no translation of the domain exists or can be loaded; teardown */
     hvmem_u32 unmapped; /* ops.unmap_all has finished; teardown */
-    struct hvmem__progress progress;       /* by whoever has `running`, as the next */
-    hvmem_u64 claim[HVMEM_NODE_LIMIT + 1]; /* outstanding; claim lock */
+    struct hvmem__progress progress;        /* by whoever has `running`, as the next */
+    hvmem_u64 claim[HVMEM_NODE_LIMIT + 1];  /* outstanding; claim lock, as the next two */
+    hvmem_u64 set_at[HVMEM_NODE_LIMIT + 1]; /* of each claim: claims_set when it was set last */
+    hvmem_u64 claims_set;                   /* how many times claims were set or cancelled */
     struct hvmem__populate populate;
 };
 

@@ -63,10 +63,11 @@ void hvmem__populate_abort(struct hvmem_domain *domain)
         if (!b || !hvmem__slot_holds(domain, slot, hvmem__load(hvmem__record_at(b, mfn))))
             continue; /* in quarantine */
         if (p->drew) {
-            struct hvmem__drawn drawn = {domain, 0, 0, 0};
+            struct hvmem__drawn drawn = {domain, 0, 0, 0, 0};
 
             drawn.from_node = p->drawn[p->mapped].from_node;
             drawn.from_any = p->drawn[p->mapped].from_any;
+            drawn.when = hvmem__claim_when(domain, p->drawn[p->mapped].when);
             hvmem__claim_refund(heap, b->node, &drawn);
         }
         give_back(domain, slot, b);
@@ -94,6 +95,7 @@ static void note_drawn(struct hvmem__populate *p, hvmem_u32 n, hvmem_u32 order,
 
         p->drawn[i].from_node = node;
         p->drawn[i].from_any = any;
+        p->drawn[i].when = (hvmem_u32)drawn->when;
         from_node -= node;
         from_any -= any;
     }

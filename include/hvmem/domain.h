@@ -187,7 +187,8 @@ HVMEM_API hvmem_status hvmem_domain_limit(struct hvmem_domain *domain, hvmem_u64
  * Promise that `frames` more frames can be allocated for the domain, on one node or anywhere
  * (HVMEM_NODE_ANY). Replaces the claim on that node that is still outstanding; 0 cancels it. Every
  * allocation of the domain (HVMEM_REQ_NO_CLAIM excepted) uses its claims up: that of the node, then
- * the one for anywhere. Others get HVMEM_E_CLAIM rather than claimed memory. A claim counts frames,
+ * the one for anywhere; one that fails puts them back as they were, unless they were set meanwhile. Others
+ * get HVMEM_E_CLAIM rather than claimed memory. A claim counts frames,
  * not contiguity. Where bad frames that go offline leave less than was promised, domains with claims
  * are served in the order they come, the others not at all.
  * Errors: HVMEM_E_NOMEM (not that many unclaimed free frames), HVMEM_E_LIMIT (beyond the page

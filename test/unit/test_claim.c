@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Claims by node, limits, and claims against frames in per-CPU caches (bug class: B16). */
 #include "expect.h"
+#include "lib/bank.h"
+#include "lib/claim.h"
 #include "shadow.h"
 
 #include <string.h>
@@ -313,5 +315,129 @@ TEST(switching_refuses_nobody, points)
         CHECK_EQ(passer.met, 8);
         test_set_point_hook(NULL, NULL);
         WORLD_END(passer.world);
+    }
+}
+
+/* ---- set anew while something is drawn on them ------------------------------------------------ */
+
+#define EACH 40u /* frames of each of two nodes */
+
+struct holders {
+    struct world *world;
+    struct hvmem_domain *tenant, *stranger;
+    hvmem_u64 claim[3]; /* of the tenant: on node 0, on node 1, anywhere */
+    unsigned set;       /* the claim that is set anew, 3: the domain is killed; and to what */
+    hvmem_u64 frames;
+    unsigned met;
+};
+
+static const hvmem_node on[] = {0, 1, HVMEM_NODE_ANY};
+
+/* Every frame owes a flush, so that who gets one must pay. */
+static struct holders holders(hvmem_u32 flags)
+{
+    struct hvmem_config config = world_config();
+    struct holders h = {.claim = {3, 2, 4}};
+    struct hvmem_request request;
+    hvmem_mfn frames[2 * EACH];
+    hvmem_u32 i, done;
+
+    config.flags = flags;
+    config.owed_on_free = HVMEM_OWES_TLB;
+    config.lock_regime = HVMEM_LOCK_PLAIN;
+    config.max_cpus = 2;
+    h.world = WORLD_NEW(&config, WORLD_BROADCAST);
+    for (i = 0; i < 2; i++)
+        REQUIRE_EQ(world_bank(h.world, i * EACH, EACH, i, 0), HVMEM_OK);
+    REQUIRE_EQ(world_smp(h.world), HVMEM_OK);
+    h.tenant = world_domain(h.world, 1, ~0ull, 0, NULL);
+    h.stranger = world_domain(h.world, 2, ~0ull, 0, NULL);
+    request = expect_block(0, h.stranger);
+    CHECK_EQ(hvmem_alloc_bulk(h.world->heap, &request, frames, 2 * EACH, &done), HVMEM_OK);
+    CHECK_EQ(hvmem_free_bulk(h.world->heap, frames, 2 * EACH, 0, &done), HVMEM_OK);
+    for (i = 0; i < 3; i++)
+        CHECK_EQ(hvmem_domain_claim(h.tenant, on[i], h.claim[i]), HVMEM_OK);
+    return h;
+}
+
+static void set_one_anew(struct holders *h)
+{
+    unsigned i;
+
+    for (i = 0; i < 3; i++)
+        h->claim[i] = h->set == 3 ? 0 : i == h->set ? h->frames : h->claim[i];
+    CHECK_EQ(h->set == 3 ? hvmem_domain_kill(h->tenant)
+                         : hvmem_domain_claim(h->tenant, on[h->set], h->frames),
+             HVMEM_OK);
+    h->met++;
+}
+
+/* The tenant, who has nothing, is promised what was said last, and the rest is anybody's. */
+static void holders_end(struct holders *h)
+{
+    hvmem_u64 sum = h->claim[0] + h->claim[1] + h->claim[2];
+
+    CHECK_EQ(expect_domain(h->tenant).pages, 0);
+    CHECK_EQ(expect_domain(h->tenant).claimed, sum);
+    CHECK_EQ(expect_stats(h->world, 0).claimed, h->claim[0]);
+    CHECK_EQ(expect_stats(h->world, 1).claimed, h->claim[1]);
+    CHECK_EQ(expect_stats(h->world, HVMEM_NODE_ANY).claimed, sum);
+    CHECK_EQ(hvmem_domain_claim(h->stranger, HVMEM_NODE_ANY, 2 * EACH - sum + 1), HVMEM_E_NOMEM);
+    CHECK_EQ(hvmem_domain_claim(h->stranger, HVMEM_NODE_ANY, 2 * EACH - sum), HVMEM_OK);
+    WORLD_END(h->world);
+}
+
+/* The payment fails, and just before it the claims change. */
+static int change_and_fail(const char *name, void *context)
+{
+    if (strcmp(name, "settle") != 0)
+        return 0;
+    set_one_anew(context);
+    return 1;
+}
+
+/* An allocation that fails gives its frames back, but not to a claim that never gave them. */
+TEST(claim_set_anew_under_an_allocation, points)
+{
+    unsigned i;
+
+    for (i = 0; i < 4 * 3 * 3 * 2; i++) {
+        struct holders h = holders(i % 2 ? HVMEM_CONFIG_NO_CPU_CACHE : 0);
+        struct hvmem_request request =
+            i / 2 % 3 ? expect_block(i / 2 % 3 == 1 ? 0 : 2, NULL) : expect_run(5, 0, 0, 0);
+        hvmem_mfn mfn;
+
+        request.domain = h.tenant;
+        request.node = 0;
+        h.set = i / 6 % 4;
+        h.frames = i / 24 * 3; /* to nothing, to as much as before, to more */
+        test_set_point_hook(change_and_fail, &h);
+        CHECK_EQ(hvmem_alloc(h.world->heap, &request, &mfn), HVMEM_E_HOST);
+        test_set_point_hook(NULL, NULL);
+        CHECK_EQ(h.met, 1);
+        holders_end(&h);
+    }
+}
+
+/* The same between asking for frames of an arena and not finding them there. */
+TEST(claim_set_anew_under_a_search)
+{
+    unsigned i;
+
+    for (i = 0; i < 4 * 3; i++) {
+        struct holders h = holders(HVMEM_CONFIG_NO_CPU_CACHE);
+        struct hvmem_heap *heap = h.world->heap;
+        const struct hvmem__arena *arena = &heap->arena[hvmem__bank_of(heap, 0)->arena];
+        struct hvmem__drawn drawn;
+
+        h.set = i % 4;
+        h.frames = i / 4 * 3;
+        hvmem__claim_take(heap, arena, h.tenant, 6, &drawn);
+        CHECK_EQ(drawn.from_node, 3);
+        CHECK_EQ(drawn.from_any, 3);
+        hvmem__claim_untake(heap, arena, &drawn, 1);
+        set_one_anew(&h);
+        hvmem__claim_untake(heap, arena, &drawn, 5);
+        holders_end(&h);
     }
 }

@@ -391,6 +391,43 @@ TEST(B31_claims_come_back_from_every_point, points)
     CHECK(t.turn > EXTENTS);
 }
 
+static void start(struct scene *s, unsigned calls)
+{
+    while (calls--)
+        CHECK_EQ(hvmem_domain_populate(s->tenant, &s->request, &s->cursor), HVMEM_AGAIN);
+}
+
+/*
+ * A claim is set anew while blocks that it gave are not mapped yet; given up, these are nobody's, and what
+ * was taken after that goes back to the claim it came from.
+ */
+TEST(claim_set_anew_under_a_populate)
+{
+    static const hvmem_u64 anew[] = {0, 7, ON_NODE + 20};
+    unsigned before, more, i;
+
+    for (before = 1; before < 14; before++)
+        for (more = 0; more < 5; more++)
+            for (i = 0; i < 2 * 3; i++) {
+                struct scene *s = claimed(HVMEM_OWES_TLB);
+                hvmem_u64 left = ON_OTHER + anew[i % 3] + (i < 3 ? ANYWHERE : ON_NODE);
+
+                s->request.budget = 2;
+                start(s, before);
+                CHECK_EQ(hvmem_domain_claim(s->tenant, i < 3 ? 0 : HVMEM_NODE_ANY, anew[i % 3]),
+                         HVMEM_OK);
+                start(s, more);
+                CHECK_EQ(expect_domain(s->tenant).pages, (2 * (before + more)) << ORDER);
+                CHECK_EQ(hvmem_domain_populate_cancel(s->tenant), HVMEM_OK);
+                CHECK_EQ(s->done, 0);
+                CHECK_EQ(expect_domain(s->tenant).claimed, left);
+                CHECK_EQ(expect_stats(s->world, HVMEM_NODE_ANY).claimed, left);
+                CHECK_EQ(expect_stats(s->world, 0).claimed, i < 3 ? anew[i % 3] : ON_NODE);
+                CHECK_EQ(hvmem_domain_claim(s->stranger, HVMEM_NODE_ANY, FRAMES - left), HVMEM_OK);
+                scene_end(s);
+            }
+}
+
 /*
  * A node has less than was asked for at once: of clean frames first, then of any. What it gave uses up
  * its claim, the rest another's.
