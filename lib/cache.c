@@ -42,6 +42,15 @@ struct hvmem__budget hvmem__budget_lines(const struct hvmem_heap *heap, hvmem_u6
     return budget;
 }
 
+hvmem_u64 hvmem__stretch(const struct hvmem_heap *heap, hvmem_u32 what)
+{
+    hvmem_u32 shift = 0;
+
+    for (what &= what - 1; what; what &= what - 1)
+        shift++;
+    return (HVMEM_CACHE_STRETCH >> shift) * line_bytes(heap);
+}
+
 /* One stretch, mapped. */
 static hvmem_status stretch(struct hvmem_heap *heap, hvmem_uptr addr, hvmem_size bytes,
                             const struct hvmem__work *work)
@@ -61,7 +70,7 @@ static hvmem_status stretch(struct hvmem_heap *heap, hvmem_uptr addr, hvmem_size
 static hvmem_status mapped(struct hvmem_heap *heap, hvmem_uptr map, hvmem_u64 *done, hvmem_u64 end,
                            const struct hvmem__work *work, struct hvmem__budget *budget)
 {
-    hvmem_u64 most = budget->whole ? end : HVMEM_CACHE_STRETCH * line_bytes(heap);
+    hvmem_u64 most = hvmem__stretch(heap, work->what);
     hvmem_status status = HVMEM_OK;
 
     while (*done < end && !status) {
@@ -154,6 +163,8 @@ hvmem_status hvmem__pay_contents(struct hvmem_heap *heap, struct hvmem__bank *b,
         else
             inside = frames << heap->page_shift;
         *done = start + inside;
+        if (!status && *done < bytes && budget->stop)
+            status = HVMEM_AGAIN;
     }
     return status;
 }

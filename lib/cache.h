@@ -10,20 +10,22 @@
 
 #include "heap.h"
 
-/*
- * How much a call may still do, in bytes of contents. A call that is never to stop (`whole`) works in
- * whole mappings instead of stretches and does not ask the host.
- */
+/* How much a call may still do, in bytes of contents. */
 struct hvmem__budget {
     hvmem_u64 left;
-    hvmem_u32 whole;
-    hvmem_u32 reserved;
+    hvmem_u32 whole; /* HVMEM__WHOLE_*; 0: it stops where `left` or the host says so */
+    hvmem_u32 stop;  /* one of them did: whoever has more to do stops, however often he asks */
 };
+/* Never stops. Works in the same stretches, asks the host as often, and gives way where it is. */
+#define HVMEM__WHOLE_CALL 1u
+/* No more than a stretch: the caller asks behind it. */
+#define HVMEM__WHOLE_PIECE 2u
 
-HVMEM_INLINE struct hvmem__budget hvmem__budget_whole(void)
+HVMEM_INLINE struct hvmem__budget hvmem__budget_whole(hvmem_u32 whole)
 {
-    struct hvmem__budget budget = {~(hvmem_u64)0, 1, 0};
+    struct hvmem__budget budget = {~(hvmem_u64)0, 0, 0};
 
+    budget.whole = whole;
     return budget;
 }
 
@@ -40,11 +42,21 @@ HVMEM_INLINE void hvmem__budget_use(struct hvmem__budget *budget, hvmem_u64 byte
         budget->left -= bytes < budget->left ? bytes : budget->left;
 }
 
-/* Whether to stop here. Asked after each stretch, never before the first. */
-HVMEM_INLINE int hvmem__budget_stop(const struct hvmem_heap *heap,
-                                    const struct hvmem__budget *budget)
+/* Behind a stretch of a call that cannot stop: a host that wants the CPU runs others in a turn of a wait. */
+HVMEM_INLINE void hvmem__give_way(const struct hvmem_heap *heap)
 {
-    return !budget->whole && (!budget->left || hvmem__yield_wanted(&heap->host));
+    if (hvmem__yield_wanted(&heap->host))
+        hvmem__relax(&heap->host);
+}
+
+/* Whether to stop here. Asked after each stretch, never before the first. No lock held. */
+HVMEM_INLINE int hvmem__budget_stop(const struct hvmem_heap *heap, struct hvmem__budget *budget)
+{
+    if (budget->whole == HVMEM__WHOLE_CALL)
+        hvmem__give_way(heap);
+    else if (!budget->whole && !budget->stop)
+        budget->stop = !budget->left || hvmem__yield_wanted(&heap->host);
+    return budget->stop != 0;
 }
 
 /* What to do with bytes: in this order. */
@@ -56,9 +68,12 @@ struct hvmem__work {
     hvmem_u32 dc;   /* HVMEM_DC_* */
 };
 
+/* Bytes of a stretch in which `what` is done: HVMEM_CACHE_STRETCH lines, those of each operation counted. */
+hvmem_u64 hvmem__stretch(const struct hvmem_heap *heap, hvmem_u32 what);
+
 /*
  * Do `work` on [mfn, mfn + frames), from byte *done on; *done moves on. HVMEM_AGAIN: the budget says
- * stop. E_UNSUPPORTED (no frame_map or back-end operation), E_HOST. At most one block of MAP_ORDER is
+ * stop (where it does so at the end of all, HVMEM_OK and budget->stop). E_UNSUPPORTED (no frame_map or back-end operation), E_HOST. At most one block of MAP_ORDER is
  * mapped at a time, and nothing on return. No lock held.
  */
 hvmem_status hvmem__contents(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 frames,

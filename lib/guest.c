@@ -58,7 +58,7 @@ hvmem_status hvmem__clean_guest(struct hvmem_domain *domain, hvmem_gfn *gfn, hvm
         if (!status) {
             *gfn = stop;
             *inside = 0;
-            status = hvmem__budget_stop(heap, budget) && *gfn < end ? HVMEM_AGAIN : HVMEM_OK;
+            status = budget->stop && *gfn < end ? HVMEM_AGAIN : HVMEM_OK;
         }
     }
     return status;

@@ -145,6 +145,12 @@ static hvmem_status pay_slice(struct hvmem__filling *f)
             p->icache = 1;
         if (status)
             return status;
+        /* Wanted at the end of one block is wanted before the next. */
+        if (f->budget.stop && p->paid + 1 < p->taken) {
+            p->paid++;
+            p->inside = 0;
+            return HVMEM_AGAIN;
+        }
     }
     if (p->icache)
         status = hvmem__pay_icache(f->heap);

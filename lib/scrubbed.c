@@ -101,8 +101,9 @@ static hvmem_status enter(struct leaver *l, const struct hvmem_cursor *cursor)
 /* Zero all of it that was not done, as far as the budget goes. */
 static hvmem_status zero(struct leaver *l, hvmem_u64 frames)
 {
-    struct hvmem__budget budget =
-        hvmem__rec_order(l->from) ? hvmem__budget_frames(l->heap, frames) : hvmem__budget_whole();
+    struct hvmem__budget budget = hvmem__rec_order(l->from)
+                                      ? hvmem__budget_frames(l->heap, frames)
+                                      : hvmem__budget_whole(HVMEM__WHOLE_CALL);
     hvmem__record dirty = hvmem__rec_with_bias(hvmem__rec_with_owner(l->from, 0), 0);
 
     dirty = hvmem__rec_with_dirt(dirty, HVMEM__DIRT_DIRTY);

@@ -78,7 +78,6 @@ hvmem_status hvmem__pay_icache(struct hvmem_heap *heap)
 static hvmem_status pay_held(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 frames,
                              hvmem_u32 due, int untouched, int *worked)
 {
-    struct hvmem__budget budget = hvmem__budget_whole();
     hvmem_status status = HVMEM_OK;
 
     while (frames && !status) {
@@ -93,6 +92,12 @@ static hvmem_status pay_held(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 f
         if (owed & HVMEM_OWES_DCACHE)
             work.what |= HVMEM__WORK_DCACHE;
         if (work.what) {
+            /* What is one frame may be more than a stretch. */
+            struct hvmem__budget budget = hvmem__budget_whole(
+                untouched && part << heap->page_shift <= hvmem__stretch(heap, work.what)
+                    ? HVMEM__WHOLE_PIECE
+                    : HVMEM__WHOLE_CALL);
+
             *worked = 1;
             if (hvmem__contents(heap, mfn, part, &work, &done, &budget))
                 return HVMEM_E_HOST;
@@ -103,9 +108,6 @@ static hvmem_status pay_held(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 f
     }
     return status;
 }
-
-/* Bytes between two questions whether to stop. */
-#define PIECE_SHIFT 17u
 
 /* Wait for frames that another CPU holds. HVMEM_AGAIN: the host wants the CPU back. */
 static hvmem_status hold(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 *frames, int may_stop)
@@ -125,12 +127,16 @@ static hvmem_status hold(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 *fram
 hvmem_status hvmem__pay_mapped(struct hvmem_heap *heap, hvmem_mfn at, hvmem_mfn end, hvmem_u32 due,
                                int untouched)
 {
-    hvmem_u64 piece = untouched ? ((hvmem_u64)1 << PIECE_SHIFT) >> heap->page_shift : ~(hvmem_u64)0;
+    hvmem_u64 piece = ~(hvmem_u64)0, frames;
     hvmem_status status = HVMEM_OK;
-    hvmem_u64 frames;
     int worked;
 
     due &= ~hvmem__void_debts(heap);
+    /* A stretch between two questions whether to stop, or one frame that is more than that. */
+    if (untouched) {
+        piece = hvmem__stretch(heap, HVMEM__WORK_ZERO | HVMEM__WORK_DCACHE) >> heap->page_shift;
+        piece = piece ? piece : 1;
+    }
     for (; at < end && due && !status; at += frames) {
         frames = end - at < piece ? end - at : piece;
         status = hold(heap, at, &frames, untouched);
@@ -151,7 +157,7 @@ static hvmem_status pay(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mf
                         hvmem__record record, hvmem_u32 due)
 {
     const hvmem_u32 contents = HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE;
-    struct hvmem__budget budget = hvmem__budget_whole();
+    struct hvmem__budget budget = hvmem__budget_whole(HVMEM__WHOLE_CALL);
     hvmem_u64 inside = 0;
     hvmem_status status = HVMEM_E_UNSUPPORTED;
 

@@ -165,6 +165,9 @@ void hvmem__s2_make_parts(struct hvmem_stage2 *s2, struct hvmem__s2_path *path, 
  */
 hvmem_status hvmem__s2_clean(struct hvmem_stage2 *s2, hvmem_mfn mfn, hvmem_u64 frames,
                              hvmem_u32 what);
+/* The work that comes to on this machine (HVMEM__WORK_*), and the frames of a stretch of it: at least one. */
+hvmem_u32 hvmem__s2_work(const struct hvmem_stage2 *s2, hvmem_u32 what);
+hvmem_u64 hvmem__s2_stretch(const struct hvmem_stage2 *s2, hvmem_u32 what);
 
 /* stage2_touch.c: pay for and validate the unclean leaf at gfn, a bounded part of it. No lock held. */
 hvmem_status hvmem__s2_first_touch(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 *outcome);

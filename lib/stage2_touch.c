@@ -2,10 +2,20 @@
 /*
  * stage2_touch.c: the first touch of frames whose contents were left as an earlier owner had them:
  * scrub if they owe it, clean and invalidate, then let the guest in. 1 GiB goes by parts of 2 MiB; 2 MiB by
- * stretches of touch_lines lines, between which the guest faults again.
+ * stretches, behind which the host is asked; after touch_lines lines the guest faults again.
  */
 #include "stage2.h"
 #include "touched.h"
+
+/* What the first touch of a leaf comes to at most (hvmem__s2_clean). */
+static hvmem_u32 most_of(const struct hvmem_stage2 *s2, hvmem_u64 leaf)
+{
+    hvmem_u32 what = HVMEM_OWES_SCRUB;
+
+    if (hvmem__s2_type(&s2->f, leaf) != HVMEM_S2_WB)
+        what |= HVMEM_OWES_DCACHE;
+    return hvmem__s2_rights(&s2->f, leaf) & HVMEM_S2_X ? what | HVMEM_OWES_ICACHE : what;
+}
 
 /*
  * Scrub before clean before fetch. What is paid leaves the record of its block before the guest can reach
@@ -13,18 +23,14 @@
  */
 static hvmem_status pay(struct hvmem_stage2 *s2, hvmem_mfn mfn, hvmem_u64 frames, hvmem_u64 leaf)
 {
-    hvmem_u32 rights = hvmem__s2_rights(&s2->f, leaf), uncached = 0;
+    hvmem_u32 most = most_of(s2, leaf), uncached = most & HVMEM_OWES_DCACHE;
     hvmem_status status = HVMEM_OK;
-
-    if (hvmem__s2_type(&s2->f, leaf) != HVMEM_S2_WB)
-        uncached = HVMEM_OWES_DCACHE;
 
     while (frames && !status) {
         hvmem_u64 part = frames;
         hvmem_u32 owed = hvmem__touch_debts(s2->heap, mfn, &part);
 
-        owed &= HVMEM_OWES_SCRUB | (rights & HVMEM_S2_X ? HVMEM_OWES_ICACHE : 0);
-        status = hvmem__s2_clean(s2, mfn, part, owed | uncached);
+        status = hvmem__s2_clean(s2, mfn, part, (owed & most) | uncached);
         if (!status)
             status = hvmem__touch_paid(s2->heap, mfn, part, HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE);
         mfn += part;
@@ -33,8 +39,8 @@ static hvmem_status pay(struct hvmem_stage2 *s2, hvmem_mfn mfn, hvmem_u64 frames
     return status;
 }
 
-/* Frames of one stretch. */
-static hvmem_u32 stretch(const struct hvmem_stage2 *s2)
+/* Frames that one fault pays for. */
+static hvmem_u32 allowed(const struct hvmem_stage2 *s2)
 {
     hvmem_u32 line = s2->heap->backend ? s2->heap->backend->caps.dline : 0;
     hvmem_u64 frames = ((hvmem_u64)s2->touch_lines * (line ? line : 64u)) >> 12;
@@ -72,8 +78,8 @@ struct stretch {
     hvmem_gfn gfn; /* of the leaf */
     hvmem_mfn mfn; /* of the stretch */
     hvmem_u64 leaf;
-    hvmem_u32 frames;
-    hvmem_u32 level; /* NEED_SPLIT: of the leaf */
+    hvmem_u64 frames; /* at most, and those chosen */
+    hvmem_u32 level;  /* NEED_SPLIT: of the leaf */
 };
 
 /*
@@ -84,8 +90,8 @@ static hvmem_status begin(struct hvmem_stage2 *s2, hvmem_gfn gfn, struct stretch
                           hvmem_u32 *outcome)
 {
     struct hvmem__s2_path path;
+    hvmem_u64 frames = s->frames, stretch;
     hvmem_u32 order, left;
-    hvmem_u64 frames;
 
     if (s2->state != HVMEM__S2_LIVE)
         return HVMEM_E_PHASE;
@@ -106,16 +112,18 @@ static hvmem_status begin(struct hvmem_stage2 *s2, hvmem_gfn gfn, struct stretch
     if (!left || s->record->failed)
         return HVMEM_OK; /* others pay for the rest */
     s->mfn = (hvmem__s2_address(&s2->f, path.entry) >> 12) + s->record->next;
-    frames = left < stretch(s2) ? left : stretch(s2);
+    stretch = hvmem__s2_stretch(s2, most_of(s2, path.entry));
+    frames = frames < stretch ? frames : stretch;
+    frames = frames < left ? frames : left;
     if (!hvmem__touch_hold(s2->heap, s->mfn, &frames)) {
         /* Somebody pays for it elsewhere. The leaf has not begun: its record is for others. */
         if (!s->record->next)
             s->record->gfn = 0;
         return HVMEM_OK;
     }
-    s->frames = (hvmem_u32)frames;
+    s->frames = frames;
     s->leaf = path.entry;
-    s->record->next += s->frames;
+    s->record->next += (hvmem_u32)frames;
     s->record->running++;
     return HVMEM_AGAIN;
 }
@@ -144,31 +152,46 @@ static void end(struct hvmem_stage2 *s2, const struct stretch *s, hvmem_status p
     *outcome = HVMEM_FAULT_ENTER;
 }
 
-hvmem_status hvmem__s2_first_touch(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 *outcome)
+/* begin() with the splits that it takes. No lock held. */
+static hvmem_status choose(struct hvmem_stage2 *s2, hvmem_gfn gfn, struct stretch *s,
+                           hvmem_u32 *outcome)
 {
-    hvmem_status status;
-    struct stretch s;
+    hvmem_status status = HVMEM_OK;
     hvmem_u32 tries;
     hvmem_u64 state;
 
     /* Two splits at most: 1 GiB to 2 MiB, and to 4 KiB where no record is free. */
     for (tries = 0; tries < 4; tries++) {
         state = hvmem__s2_lock(s2);
-        status = begin(s2, gfn, &s, outcome);
+        status = begin(s2, gfn, s, outcome);
         hvmem__s2_unlock(s2, state);
         if (status != HVMEM__S2_NEED_SPLIT)
             break;
         *outcome = HVMEM_FAULT_AGAIN;
-        status = hvmem__s2_split(s2, gfn, s.level, HVMEM_NULL);
+        status = hvmem__s2_split(s2, gfn, s->level, HVMEM_NULL);
         if (status)
             return status == HVMEM__S2_NEED_WAIT ? HVMEM_OK : status;
     }
-    if (status != HVMEM_AGAIN)
-        return status;
-    status = pay(s2, s.mfn, s.frames, s.leaf);
-    hvmem__touch_release(s2->heap, s.mfn, s.frames);
-    state = hvmem__s2_lock(s2);
-    end(s2, &s, status, outcome);
-    hvmem__s2_unlock(s2, state);
+    return status;
+}
+
+hvmem_status hvmem__s2_first_touch(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 *outcome)
+{
+    hvmem_u64 left = allowed(s2), state;
+    hvmem_status status;
+    struct stretch s;
+
+    do {
+        s.frames = left;
+        status = choose(s2, gfn, &s, outcome);
+        if (status != HVMEM_AGAIN)
+            return status;
+        status = pay(s2, s.mfn, s.frames, s.leaf);
+        hvmem__touch_release(s2->heap, s.mfn, s.frames);
+        state = hvmem__s2_lock(s2);
+        end(s2, &s, status, outcome);
+        hvmem__s2_unlock(s2, state);
+        left -= s.frames;
+    } while (left && !status && *outcome == HVMEM_FAULT_AGAIN && !hvmem__s2_stop(s2, 1));
     return status;
 }

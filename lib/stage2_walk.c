@@ -2,6 +2,7 @@
 /* stage2_walk.c: walking, writing entries, counts of tables, and where table pages come from. */
 #include "stage2.h"
 
+#include "cache.h"
 #include "gather.h"
 #include "request.h"
 
@@ -161,8 +162,10 @@ hvmem_status hvmem__s2_frames(struct hvmem_stage2 *s2, hvmem_u32 order, hvmem_mf
     status = hvmem__request_check(s2->heap, &request);
     if (!status)
         status = hvmem__alloc(s2->heap, &request, 0, &drawn, mfn);
-    for (i = 0; i < (hvmem_u64)1 << order && !status; i++)
+    for (i = 0; i < (hvmem_u64)1 << order && !status; i++) {
         memset(hvmem__s2_table(s2, (hvmem_maddr)(*mfn + i) << 12), 0, 4096);
+        hvmem__give_way(s2->heap);
+    }
     return status;
 }
 
@@ -209,6 +212,7 @@ void hvmem__s2_give_back(struct hvmem_stage2 *s2, hvmem_mfn mfn)
     int keep;
 
     memset(hvmem__s2_table(s2, (hvmem_maddr)mfn << 12), 0, 4096);
+    hvmem__give_way(s2->heap);
     state = hvmem__s2_lock(s2);
     keep = s2->state == HVMEM__S2_LIVE && s2->pool_count < HVMEM__S2_POOL;
     if (keep)

@@ -237,7 +237,7 @@ hvmem_status hvmem_domain_start(struct hvmem_domain *domain)
     if (!domain || !domain->heap)
         return HVMEM_E_ARG;
     memset(&cursor, 0, sizeof cursor);
-    return start(domain, hvmem__budget_whole(), &cursor);
+    return start(domain, hvmem__budget_whole(HVMEM__WHOLE_CALL), &cursor);
 }
 
 hvmem_status hvmem_domain_start_step(struct hvmem_domain *domain, hvmem_u64 budget,

@@ -161,21 +161,23 @@ static hvmem_status clean(struct hvmem_stage2 *s2, hvmem_u32 lines,
 {
     hvmem_u32 line = s2->heap->backend ? s2->heap->backend->caps.dline : 0;
     hvmem_u64 budget = ((hvmem_u64)lines * (line ? line : 64u)) >> 12, frames = 0, state;
+    hvmem_u64 stretch = hvmem__s2_stretch(s2, 0);
     hvmem_status status = HVMEM_OK;
     hvmem_mfn mfn = 0;
-    int more;
+    int more, stop = 0;
 
     for (budget = budget ? budget : 1;; budget -= frames) {
         state = hvmem__s2_lock(s2);
         s2->setway.cleaned += frames;
-        more = next_noted(s2, budget, &mfn, &frames);
+        more = next_noted(s2, budget < stretch ? budget : stretch, &mfn, &frames);
         hvmem__s2_unlock(s2, state);
-        if (!more || !budget)
+        if (!more || !budget || stop)
             return more ? HVMEM_AGAIN : HVMEM_OK;
         status = hvmem__s2_clean(s2, mfn, frames, 0);
         if (status)
             return status;
         progress->cleaned += frames;
+        stop = hvmem__s2_stop(s2, 1);
     }
 }
 

@@ -3,8 +3,12 @@
  * hvmem/cache.h: work on the contents of frames in bounded steps: cache maintenance and scrubbing.
  *
  * STRETCH. Between two looks at the budget and at the host's `yield_wanted` operation never more than
- * HVMEM_CACHE_STRETCH cache lines are cleaned, invalidated or zeroed, whatever is asked for: a
- * neighbour with a period of 100 us survives the clean of 1 GiB. No library lock is held meanwhile.
+ * HVMEM_CACHE_STRETCH cache lines are cleaned, invalidated or zeroed, those of each operation counted,
+ * whatever the call that leads to it: a neighbour with a period of 100 us survives the clean of 1 GiB. No
+ * library lock is held meanwhile. A call that can stop does so after the stretch (hvmem_domain_foreign(),
+ * which keeps its progress by frame, after a frame if that is more). One that cannot (hvmem_alloc() of
+ * what it must pay for, hvmem_settle(), hvmem_domain_start(), zeroing tables) takes a turn of the host's
+ * `relax` instead where the CPU is wanted, and goes on.
  */
 #ifndef HVMEM_CACHE_H
 #define HVMEM_CACHE_H

@@ -62,7 +62,8 @@ struct hvmem_host_ops {
 
     /*
      * One turn of a spin loop: pause or yield, and serve whatever the host must serve while it
-     * waits (queued messages). May be called with a library lock held. Default: a compiler barrier.
+     * waits (queued messages). May be called with a library lock held. Also called, without one, by long
+     * work that cannot stop, after yield_wanted said that it should. Default: a compiler barrier.
      */
     void (*relax)(void *host);
 
@@ -149,7 +150,8 @@ struct hvmem_host_ops {
     /*
      * Whether the CPU is wanted for something else (an interrupt is pending, a higher priority is
      * ready): asked between two stretches of long work (hvmem/cache.h), which then returns
-     * HVMEM_AGAIN. Called with no library lock held. Default: never.
+     * HVMEM_AGAIN or, where it cannot, calls `relax` once. Called with no library lock held. Default:
+     * never.
      */
     hvmem_u32 (*yield_wanted)(void *host);
 };

@@ -57,7 +57,7 @@ struct hvmem_domain_ops;
 #define HVMEM_S2_PREEMPTIBLE 8u
 
 #define HVMEM_S2_LEVEL_AUTO 0xffu
-/* Most entries of one lock hold, and lines of one first-touch stretch unless configured. */
+/* Most entries of one lock hold, and lines that a first-touch fault pays for unless configured or preempted. */
 #define HVMEM_S2_SLICE       512u
 #define HVMEM_S2_TOUCH_LINES 2048u
 

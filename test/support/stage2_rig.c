@@ -276,7 +276,7 @@ static void open_tlb(struct stage2_rig *rig)
     rig->be.caps.features = rig->features;
     rig->be.caps.quirks = rig->quirks;
     rig->be.caps.page_shift = 12;
-    rig->be.caps.dline = rig->be.caps.iline = 64;
+    rig->be.caps.dline = rig->be.caps.iline = rig->line ? rig->line : 64;
     if ((rig->features & HVMEM_CAP_RANGE) && !rig->be.caps.max_range_pages)
         rig->be.caps.max_range_pages = 1u << 21;
 }

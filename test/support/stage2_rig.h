@@ -26,6 +26,7 @@ struct stage2_rig {
     hvmem_u32 cpus, slots;             /* RIG_CPUS and RIG_SLOTS unless changed before open */
     hvmem_u32 fragments;               /* CPUs keep pieces of large entries */
     hvmem_u32 charged;                 /* the domain pays for the tables */
+    hvmem_u32 line;                    /* bytes of a cache line, as the library is told; 0: 64 */
     struct hvmem_heap *heap;
     struct hvmem_domain *domain;
     struct hvmem_ident *ident;

@@ -50,10 +50,11 @@ static void aliased_block(struct stage2_race *r)
     REQUIRE_EQ(race_map(r, TWIN, 512, r->block), HVMEM_OK);
 }
 
-/* Two stretches: more only take longer. */
+/* Two stretches of a block, a fault each: more only take longer. */
 static void by_halves(struct stage2_race *r)
 {
-    r->rig.config.touch_lines = 256 * 64;
+    r->rig.line = 4096;
+    r->rig.config.touch_lines = 256;
 }
 
 static void writes_first(struct stage2_race *r)
