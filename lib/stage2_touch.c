@@ -181,6 +181,7 @@ hvmem_status hvmem__s2_first_touch(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem
     hvmem_status status;
     struct stretch s;
 
+    memset(&s, 0, sizeof s);
     do {
         s.frames = left;
         status = choose(s2, gfn, &s, outcome);
