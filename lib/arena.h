@@ -135,6 +135,13 @@ HVMEM_INLINE void hvmem__arena_mark(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_
     hvmem__arena_mark_taken(b, mfn, record);
 }
 
+/* A block leaves those outside the sets: its head bit is cleared. */
+HVMEM_INLINE void hvmem__arena_unmark(struct hvmem__bank *b, hvmem_mfn mfn)
+{
+    hvmem__table_changes(b->table);
+    hvmem__bits_clear(&b->head, mfn - b->base);
+}
+
 /* The block outside the free sets that holds mfn: its head; 0 if there is none. */
 int hvmem__arena_block(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
                        hvmem_mfn mfn, hvmem_mfn *head, struct hvmem__bank **head_bank);

@@ -112,11 +112,12 @@ static int claim_inside(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mf
 {
     struct hvmem__arena *arena = hvmem__arena_of(heap, b);
     hvmem_u64 state = hvmem__lock_arena(heap, arena);
-    int done = b->live && hvmem__is_head(b, mfn) &&
-               hvmem__frame_claim(&heap->host, hvmem__record_at(b, mfn), from, to);
+    int done = b->live && hvmem__is_head(b, mfn);
 
-    if (done)
+    if (done) {
         hvmem__table_changes(b->table);
+        done = hvmem__frame_claim(&heap->host, hvmem__record_at(b, mfn), from, to);
+    }
     hvmem__unlock_arena(heap, arena, state);
     return done;
 }
@@ -189,6 +190,7 @@ static hvmem_status free_to_cache(struct hvmem_heap *heap, struct hvmem__bank *b
 
     if (status)
         return status;
+    hvmem__table_changes(b->table); /* and again where it goes */
     if (!hvmem__frame_claim(&heap->host, hvmem__record_at(b, mfn), from, to))
         status = HVMEM_E_FREE;
     else if (s.gated != HVMEM__GATED_NOT && !hvmem__cacheable(heap, hvmem__rec_order(to)))
@@ -345,11 +347,13 @@ HVMEM_INLINE hvmem_u32 free_plain(struct hvmem_heap *heap, const hvmem_mfn *bloc
     arena = hvmem__arena_of(heap, b);
     state = hvmem__lock_arena(heap, arena);
     while (hvmem__likely(b->live && hvmem__bank_holds(b, blocks[done]) &&
-                         hvmem__is_head(b, blocks[done])) &&
-           hvmem__likely(exchange
-                             ? hvmem__frame_claim(&heap->host, hvmem__record_at(b, blocks[done]),
-                                                  plain, transit)
-                             : hvmem__load(hvmem__record_at(b, blocks[done])) == plain)) {
+                         hvmem__is_head(b, blocks[done]) &&
+                         hvmem__load(hvmem__record_at(b, blocks[done])) == plain)) {
+        if (exchange) {
+            hvmem__table_changes(b->table);
+            if (!hvmem__frame_claim(&heap->host, hvmem__record_at(b, blocks[done]), plain, transit))
+                break;
+        }
         (void)HVMEM_TEST_POINT("free_plain");
         work += FREE_WORK + hvmem__return_block(heap, arena, b, blocks[done],
                                                 hvmem__rec_make(order, HVMEM_BLOCK_FREE, 0));

@@ -151,9 +151,9 @@ hvmem_u64 hvmem__gathered_quarantine(struct hvmem_heap *heap, hvmem_mfn mfn, hvm
     to = hvmem__rec_with_owed(from, hvmem__rec_owed(from) | owed);
     to = hvmem__rec_with_owner(unlinked(heap, to, HVMEM_BLOCK_QUARANTINE), 0);
     state = hvmem__lock_arena(heap, arena);
+    hvmem__table_changes(b->table);
     change(heap, b, mfn, from, to);
     b->quarantine_frames += frames;
-    hvmem__table_changes(b->table);
     hvmem__unlock_arena(heap, arena, state);
     hvmem__domain_uncharge(domain, frames);
     hvmem__host_event(&heap->host, HVMEM_EVENT_QUARANTINED, mfn, frames);
@@ -221,9 +221,9 @@ static hvmem_status leave_quarantine(struct hvmem_heap *heap, struct hvmem__bank
         if (hvmem__rec_state(from) == HVMEM_BLOCK_QUARANTINE) {
             *record = hvmem__rec_with_stamp(hvmem__rec_with_state(from, HVMEM_BLOCK_CACHED),
                                             hvmem__stamp_now(heap));
+            hvmem__table_changes(b->table);
             change(heap, b, mfn, from, *record);
             b->quarantine_frames -= (hvmem_u64)1 << hvmem__rec_order(from);
-            hvmem__table_changes(b->table);
             status = HVMEM_OK;
         }
     }

@@ -149,7 +149,10 @@ static HVMEM_NOINLINE int free_far(struct hvmem_heap *heap, struct hvmem__pcpu *
 {
     struct hvmem__bank *b = hvmem__pcpu_bank_of(heap, mfn);
 
-    if (!b || !claim(heap, pc, b, mfn, mag))
+    if (!b || !hvmem__is_head(b, mfn))
+        return 0;
+    hvmem__table_changes(b->table);
+    if (!claim(heap, pc, b, mfn, mag))
         return 0;
     learn(heap, pc, b);
     hvmem__pcpu_put(heap, pc, b, mfn, mag->cached);

@@ -119,7 +119,10 @@ HVMEM_INLINE hvmem_u32 rise_across(struct hvmem__bank **bank, hvmem_mfn *mfn, hv
         int is_left = buddy < *mfn;
         struct hvmem__bank *bb = hvmem__bank_near(is_left ? b : far, buddy);
 
-        if (!bb || !hvmem__set_take(bb, buddy, order))
+        if (!bb)
+            break;
+        hvmem__table_changes(bb->table); /* in case it does */
+        if (!hvmem__set_take(bb, buddy, order))
             break;
         merge_debts(block, hvmem__record_at(b, *mfn), hvmem__record_at(bb, buddy), is_left);
         if (is_left) {

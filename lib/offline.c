@@ -83,8 +83,7 @@ void hvmem__offline_freed(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_
     hvmem_u64 state = hvmem__lock_admin(heap), arena_state = hvmem__lock_arena(heap, arena);
     hvmem_u32 i, n = 0;
 
-    hvmem__table_changes(b->table);
-    hvmem__bits_clear(&b->head, mfn - b->base);
+    hvmem__arena_unmark(b, mfn);
     sort_out(heap, arena, b, mfn, record);
     hvmem__unlock_arena(heap, arena, arena_state);
     for (i = 0; i < heap->bad_count;) {
@@ -254,7 +253,7 @@ static hvmem_status online_free(struct hvmem_heap *heap, hvmem_mfn mfn)
 
         if (hvmem__rec_state(r) == HVMEM_BLOCK_OFFLINE) {
             b->offline_frames--;
-            hvmem__bits_clear(&b->head, mfn - b->base);
+            hvmem__arena_unmark(b, mfn);
             hvmem__claim_give(heap, arena, 1);
             hvmem__arena_give(heap, arena, b, mfn, r);
             status = HVMEM_OK;

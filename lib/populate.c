@@ -67,6 +67,7 @@ static hvmem_u32 clear_flush(struct hvmem__filling *f, hvmem_u32 i)
         return i + 1;
     arena = hvmem__arena_of(f->heap, b);
     state = hvmem__lock_arena(f->heap, arena);
+    hvmem__table_changes(b->table);
     for (; i < end && hvmem__bank_holds(b, hvmem__slot_mfn(p->slot[i])); i++) {
         hvmem_mfn mfn = hvmem__slot_mfn(p->slot[i]);
         hvmem__record *at = hvmem__record_at(b, mfn), from = hvmem__load(at);
@@ -77,7 +78,6 @@ static hvmem_u32 clear_flush(struct hvmem__filling *f, hvmem_u32 i)
             paid.flush = paid.frames;
         }
     }
-    hvmem__table_changes(b->table);
     hvmem__unlock_arena(f->heap, arena, state);
     hvmem__domain_release(f->domain, &paid);
     return i;
@@ -202,6 +202,7 @@ static void let_go(struct hvmem__filling *f, const struct hvmem__owned *block)
     hvmem__record *at = hvmem__record_at(block->bank, block->mfn), r = hvmem__load(at);
     hvmem_u32 tries;
 
+    hvmem__table_changes(block->bank->table); /* and after it: without the arena's lock */
     for (tries = 0; tries < RELEASE_TRIES; tries++, r = hvmem__load(at))
         if (!hvmem__rec_held(r) ||
             hvmem__frame_claim(&f->heap->host, at, r, hvmem__rec_unsay(r, HVMEM__BIAS_HELD)))

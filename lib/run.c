@@ -343,8 +343,7 @@ static hvmem_status split_off(struct hvmem_heap *heap, struct hvmem__bank *b, hv
     parts.give = 0;
     parts.owing = parts.untouched = 0;
     state = hvmem__lock_arena(heap, arena);
-    hvmem__table_changes(b->table);
-    hvmem__bits_clear(&b->head, head - b->base);
+    hvmem__arena_unmark(b, head);
     part(heap, arena, b, head, hvmem__rec_with_dirt(from, hvmem__rec_dirt(from)), &parts);
     hvmem__unlock_arena(heap, arena, state);
     hvmem__domain_split(hvmem__domain_of(heap, hvmem__rec_owner(from)), from, parts.owing,

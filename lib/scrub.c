@@ -183,8 +183,7 @@ static void give_back(struct hvmem_heap *heap, const struct dirty *dirty, hvmem_
     done = hvmem__rec_with_owed(done,
                                 hvmem__rec_owed(done) | (heap->owed_on_free & HVMEM_OWES_DCACHE));
     state = hvmem__lock_arena(heap, arena);
-    hvmem__table_changes(dirty->bank->table);
-    hvmem__bits_clear(&dirty->bank->head, dirty->mfn - dirty->bank->base);
+    hvmem__arena_unmark(dirty->bank, dirty->mfn);
     dirty->bank->reserved_frames -= frames;
     give_part(heap, arena, dirty->bank, dirty->mfn, dirty->mfn + clean, done);
     give_part(heap, arena, dirty->bank, dirty->mfn + clean, dirty->mfn + frames, rest);

@@ -160,12 +160,10 @@ HVMEM_INLINE void hvmem__add_frames(struct hvmem__bank *b, hvmem_u64 frames)
     hvmem__store(&b->free_frames, b->free_frames + frames);
 }
 
-/* Frames of free blocks change from one bank's count to the other's. */
+/* Frames of free blocks change from one bank's count to the other's. Neither table is marked any more. */
 HVMEM_INLINE void hvmem__move_frames(struct hvmem__bank *from, struct hvmem__bank *to,
                                      hvmem_u64 frames)
 {
-    hvmem__store(&from->table->clean, 0);
-    hvmem__store(&to->table->clean, 0);
     hvmem__store(&from->free_frames, from->free_frames - frames);
     hvmem__store(&to->free_frames, to->free_frames + frames);
 }

@@ -104,6 +104,7 @@ static hvmem__record split_to(struct hvmem__bank *b, hvmem_mfn mfn, hvmem__recor
             right = left;
         }
         record--; /* the order */
+        hvmem__table_changes(ob->table);
         hvmem__enter(ob, other, hvmem__rec_order(record), hvmem__rec_with_mark(record, right));
         if (ob != counted)
             hvmem__move_frames(counted, ob, size);
@@ -126,22 +127,20 @@ hvmem__record hvmem__arena_carve(struct hvmem_heap *heap, struct hvmem__arena *a
     int was_free;
 
     HVMEM__ASSERT2(&heap->host, hvmem__lock_held(&heap->host, &arena->lock));
+    hvmem__add_frames(hb, (hvmem_u64)0 - ((hvmem_u64)1 << order));
     was_free = hvmem__set_take(hb, head, head_order);
     HVMEM__ASSERT(&heap->host, was_free);
-    hvmem__add_frames(hb, (hvmem_u64)0 - ((hvmem_u64)1 << order));
     record = hvmem__rec_with_order(record, head_order);
     if (head_order != order)
         record = split_to(hb, head, record, mfn, order);
     return hvmem__rec_with_order(record, order);
 }
 
-/* Take the first block of a set that is not empty out of it, unless it owes something. */
-HVMEM_INLINE int take_first(struct hvmem__bank *b, hvmem_u32 order, hvmem_mfn *mfn)
+/* The first block of a set that is not empty, left in it: whether it owes nothing. */
+HVMEM_INLINE int plain_first(const struct hvmem__bank *b, hvmem_u32 order, hvmem_mfn *mfn)
 {
     *mfn = hvmem__set_first(b, order);
-    if (hvmem__unlikely(hvmem__rec_owed(hvmem__load(hvmem__record_at(b, *mfn)))))
-        return 0;
-    return hvmem__set_take(b, *mfn, order);
+    return hvmem__likely(!hvmem__rec_owed(hvmem__load(hvmem__record_at(b, *mfn))));
 }
 
 struct hvmem__bank *hvmem__arena_take_plain(struct hvmem_heap *heap, struct hvmem__arena *arena,
@@ -151,9 +150,10 @@ struct hvmem__bank *hvmem__arena_take_plain(struct hvmem_heap *heap, struct hvme
     struct hvmem__bank *best = hvmem__set_smallest(arena, &k);
 
     HVMEM__ASSERT2(&heap->host, hvmem__lock_held(&heap->host, &arena->lock));
-    if (!best || !take_first(best, k, mfn))
+    if (!best || !plain_first(best, k, mfn))
         return HVMEM_NULL;
     hvmem__add_frames(best, (hvmem_u64)0 - ((hvmem_u64)1 << order));
+    (void)hvmem__set_take(best, *mfn, k);
     if (k == order)
         return best;
     if (hvmem__likely(hvmem__bank_holds(best, *mfn + (((hvmem_u64)1 << k) - 1))))

@@ -33,14 +33,18 @@ struct hvmem__table {
 #define HVMEM__TABLE_MAGIC 0x68766d656d746204ull /* "hvmemtb", version 4 */
 
 /*
- * The table is about to change. Called where a set or a count of a bank does (hvmem__add_frames()), where
- * a block outside the sets is entered (hvmem__arena_mark()), and by whoever changes the record of
- * such a block, or what a record inside it holds, by another way.
+ * The table is about to change: the mark goes before the first change, for who dies between two leaves what it
+ * has written. Called where a set or a count of a bank does (hvmem__add_frames()), where a block outside the
+ * sets is entered or leaves (hvmem__arena_mark(), hvmem__arena_unmark()), and by whoever changes the record
+ * of such a block, or what a record inside it holds, by another way; without the arena's lock after the
+ * change too, for a quiesce may have set the mark meanwhile.
  */
 HVMEM_INLINE void hvmem__table_changes(struct hvmem__table *table)
 {
-    if (hvmem__unlikely(hvmem__load(&table->clean)))
+    if (hvmem__unlikely(hvmem__load(&table->clean))) {
         hvmem__store(&table->clean, 0);
+        __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    }
 }
 
 /* Geometry of the piece that starts at `at`: frames up to the span border or `end`. */

@@ -41,7 +41,7 @@ hvmem_u32 hvmem__return_block(struct hvmem_heap *heap, struct hvmem__arena *aren
 {
     hvmem_u64 frames = (hvmem_u64)1 << hvmem__rec_order(record);
 
-    hvmem__bits_clear(&b->head, mfn - b->base);
+    hvmem__arena_unmark(b, mfn);
     hvmem__claim_give(heap, arena, frames);
     return hvmem__arena_give(heap, arena, b, mfn, record);
 }
@@ -51,6 +51,7 @@ hvmem_u32 hvmem__return_frames(struct hvmem_heap *heap, struct hvmem__arena *are
 {
     hvmem_u64 frames = (hvmem_u64)1 << order;
 
+    hvmem__table_changes(b->table);
     hvmem__bits_clear_range(&b->head, mfn - b->base, frames);
     hvmem__claim_give(heap, arena, frames);
     return hvmem__arena_give(heap, arena, b, mfn, hvmem__rec_make(order, HVMEM_BLOCK_FREE, 0));
@@ -266,11 +267,11 @@ static void explode(struct hvmem_heap *heap, struct hvmem__arena *arena, struct 
     if (hvmem__likely(hvmem__bank_holds(b, mfn + ((1u << order) - 1)))) {
         hvmem__record *records = hvmem__record_at(b, mfn);
 
+        hvmem__table_changes(b->table);
         for (i = 0; i < 1u << order; i++) {
             hvmem__store(&records[i], record);
             hvmem__store(&blocks[i], mfn + i);
         }
-        hvmem__table_changes(b->table);
         hvmem__bits_set_range(&b->head, mfn - b->base, (hvmem_u64)1 << order);
         return;
     }

@@ -195,12 +195,11 @@ static hvmem_status record_paid(const struct paid *p, struct hvmem__bank *b, str
         if (token && token < HVMEM__TOKENS) {
             status = HVMEM_E_RESERVED;
         } else {
+            hvmem__table_changes(h->bank->table);
             *to = with_paid(p, h);
             if (!hvmem__frame_claim(&p->heap->host, hvmem__record_at(h->bank, h->head), h->record,
                                     *to))
                 status = HVMEM_AGAIN;
-            else
-                hvmem__table_changes(h->bank->table);
         }
     }
     hvmem__unlock_arena(p->heap, p->arena, state);
