@@ -3,7 +3,7 @@
  * s2_ept.c: extended page tables of Intel (SDM vol. 3 29.3.2): R 0, W 1, X 2, memory type 5:3,
  * ignore-PAT 6, large 7, A 8, D 9, 11 and 62:52 ignored with the features that use some of them
  * off, 63 suppress #VE. An entry is present for hardware if it grants anything, so the rights of one
- * that is not are kept apart, in 54:52. A/D flags are not used (EPTP bit 6 is 0).
+ * that is not are kept apart, in 54:52. A/D flags are not used (EPTP bit 6 is 0), so that 8 is ignored too.
  */
 #include "s2_format.h"
 
@@ -45,7 +45,7 @@ void hvmem__s2_ept_format(struct hvmem__s2_format *f)
     f->present = (hvmem_u64)1 << 11;
     f->broken = (hvmem_u64)1 << 55;
     f->unclean = (hvmem_u64)1 << 56;
-    f->touched = (hvmem_u64)1 << 59;
+    f->touched = (hvmem_u64)1 << 8;
     f->aged = (hvmem_u64)1 << 62;
     f->count_shift = 52;
 }

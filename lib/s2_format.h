@@ -10,9 +10,9 @@
  *   broken    leaves: invalid while a change of its size waits for the flush
  *   unclean   leaves: invalid until its frames were cleaned at first touch
  *   touched   leaves: with broken: it was valid before
- *   aged      leaves: was touched, and made invalid by ageing: set/way has still to clean it. Arming clears
- *             it in whole tables without a look at what they hold: it must not be a bit of `count`
- * Clearing the valid bits loses nothing: hvmem__s2_validate() gives the entry back.
+ *   aged      leaves: was touched, and made invalid by ageing: set/way has still to clean it
+ * Arming clears `touched` and `aged` in whole tables without a look at what they hold: they must not be bits
+ * of `count`. Clearing the valid bits loses nothing: hvmem__s2_validate() gives the entry back.
  */
 #ifndef HVMEM_LIB_S2_FORMAT_H
 #define HVMEM_LIB_S2_FORMAT_H

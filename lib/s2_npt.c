@@ -53,7 +53,7 @@ void hvmem__s2_npt_format(struct hvmem__s2_format *f)
     f->present = (hvmem_u64)1 << 9;
     f->broken = (hvmem_u64)1 << 52;
     f->unclean = (hvmem_u64)1 << 53;
-    f->touched = (hvmem_u64)1 << 54;
+    f->touched = (hvmem_u64)1 << 11;
     f->aged = (hvmem_u64)1 << 10;
     f->count_shift = 52;
 }

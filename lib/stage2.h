@@ -91,6 +91,14 @@ HVMEM_INLINE int hvmem__s2_cached(const struct hvmem_stage2 *s2, hvmem_u64 leaf,
     return s2->arming || (walkable && hvmem__s2_valid(&s2->f, leaf)) || (leaf & s2->f.broken) != 0;
 }
 
+/* Whether the leaf at the end of the path was touched since tracking was armed: broken, before it was. */
+HVMEM_INLINE int hvmem__s2_touched(const struct hvmem_stage2 *s2, hvmem_u64 leaf,
+                                   hvmem_u32 walkable)
+{
+    return walkable &&
+           (leaf & s2->f.broken ? (leaf & s2->f.touched) != 0 : hvmem__s2_valid(&s2->f, leaf));
+}
+
 /* stage2_walk.c. All but fill under the lock. */
 void hvmem__s2_walk(const struct hvmem_stage2 *s2, hvmem_gfn gfn, struct hvmem__s2_path *path);
 /* Write *slot[level] of the path and keep the count of its table, if that changes. */

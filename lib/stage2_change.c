@@ -10,13 +10,6 @@ struct run {
     hvmem_u32 budget;
 };
 
-static int touched(const struct hvmem_stage2 *s2, const struct run *run, hvmem_u64 leaf)
-{
-    if (leaf & s2->f.broken)
-        return (leaf & s2->f.touched) != 0;
-    return run->path.walkable && hvmem__s2_valid(&s2->f, leaf);
-}
-
 /* Frames of the range in the leaf that holds work->at. */
 static hvmem_u64 part(const struct hvmem__s2_work *work, hvmem_u32 level)
 {
@@ -92,7 +85,7 @@ static void age_leaf(struct hvmem_stage2 *s2, struct hvmem__s2_work *work, struc
 {
     hvmem_u32 level = run->path.level;
 
-    if (!touched(s2, run, leaf))
+    if (!hvmem__s2_touched(s2, leaf, run->path.walkable))
         return;
     work->frames += part(work, level);
     if (work->kind != HVMEM__S2_AGE_CLEAR)

@@ -9,12 +9,12 @@
 
 /*
  * Make the entries of a table invalid: none of them was touched since the entry above became invalid, which
- * arming did, so that nothing of them is to be cleaned either. No flush is owed: what hardware had loaded
- * below that entry was flushed with it, or will be.
+ * arming did, so that nothing of them is to be cleaned either; one that is broken becomes whole again
+ * untouched. No flush is owed: what hardware had loaded below that entry was flushed with it, or will be.
  */
 static void push_down(const struct hvmem_stage2 *s2, hvmem_u64 *table)
 {
-    hvmem_u64 keep = ~(s2->f.valid | s2->f.aged), *end = table + 512;
+    hvmem_u64 keep = ~(s2->f.valid | s2->f.aged | s2->f.touched), *end = table + 512;
 
     for (; table != end; table += 4) {
         hvmem__store(&table[0], table[0] & keep);

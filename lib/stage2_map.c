@@ -288,7 +288,7 @@ hvmem_status hvmem_stage2_lookup(struct hvmem_stage2 *s2, hvmem_gfn gfn,
     leaf->mfn = (hvmem__s2_address(&s2->f, path.entry) >> 12) + (gfn & mask);
     leaf->rights = hvmem__s2_rights(&s2->f, path.entry);
     leaf->type = hvmem__s2_type(&s2->f, path.entry);
-    leaf->state = path.walkable && hvmem__s2_valid(&s2->f, path.entry) ? HVMEM_S2_TOUCHED : 0;
+    leaf->state = hvmem__s2_touched(s2, path.entry, path.walkable) ? HVMEM_S2_TOUCHED : 0;
     if (path.entry & s2->f.unclean)
         leaf->state |= HVMEM_S2_UNCLEAN;
     return HVMEM_OK;

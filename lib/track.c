@@ -50,10 +50,9 @@ int hvmem__s2_clear_root(struct hvmem_stage2 *s2, struct hvmem__s2_open *open)
 
         if (!hvmem__s2_present(&s2->f, entry))
             continue;
-        /* A block that is broken just now becomes whole again untouched. (In a table that is its count.) */
-        if (!hvmem__s2_is_table(&s2->f, entry, s2->start_level))
-            entry &= ~s2->f.touched;
-        hvmem__store_release(&root[open->at], hvmem__s2_invalid(&s2->f, entry) & ~s2->f.aged);
+        /* A block that is broken just now becomes whole again untouched. */
+        hvmem__store_release(&root[open->at],
+                             hvmem__s2_invalid(&s2->f, entry) & ~(s2->f.aged | s2->f.touched));
     }
     return open->at == s2->root_entries;
 }
