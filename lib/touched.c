@@ -10,6 +10,7 @@
 #include "free.h"
 #include "pcpu.h"
 #include "sets.h"
+#include "walk.h"
 
 /* ---- who pays --------------------------------------------------------------------------------- */
 
@@ -100,26 +101,46 @@ static int find(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvme
     }
 }
 
+/* Debts of the part of a block around mfn, and *end of that part; a free block owes nothing here. Arena lock held. */
+static hvmem_u32 debts_around(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                              struct hvmem__bank *b, hvmem_mfn mfn, hvmem_mfn *end)
+{
+    hvmem__record part;
+    struct holder h;
+    hvmem_u32 order;
+
+    *end = mfn + 1;
+    if (find(heap, arena, b, mfn, &h)) {
+        part = hvmem__dirt_part(heap, h.bank, &h.head, h.record, mfn);
+        *end = h.head + ((hvmem_u64)1 << hvmem__rec_order(part));
+        return hvmem__rec_owed(part) | hvmem__owed_as_whole(heap, part);
+    }
+    if (b->live && hvmem__bank_holds(b, mfn) &&
+        hvmem__arena_find(heap, arena, b, mfn, &h.head, &order))
+        *end = h.head + ((hvmem_u64)1 << order);
+    return 0;
+}
+
 hvmem_u32 hvmem__touch_debts(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 *frames)
 {
     struct hvmem__bank *b = hvmem__bank_of(heap, mfn);
     struct hvmem__arena *arena;
+    hvmem_mfn end = mfn + 1;
     hvmem_u32 owed = 0;
-    hvmem_u64 state, rest;
-    struct holder h;
+    hvmem_u64 state;
 
-    if (!b)
+    if (b) {
+        arena = hvmem__arena_of(heap, b);
+        state = hvmem__lock_arena(heap, arena);
+        owed = debts_around(heap, arena, b, mfn, &end);
+        hvmem__unlock_arena(heap, arena, state);
+    } else if (!hvmem__bank_from(heap, mfn, &end)) {
         return 0;
-    arena = hvmem__arena_of(heap, b);
-    state = hvmem__lock_arena(heap, arena);
-    if (find(heap, arena, b, mfn, &h)) {
-        hvmem__record r = hvmem__dirt_part(heap, h.bank, &h.head, h.record, mfn);
-
-        rest = h.head + ((hvmem_u64)1 << hvmem__rec_order(r)) - mfn;
-        *frames = rest < *frames ? rest : *frames;
-        owed = hvmem__rec_owed(r) | hvmem__owed_as_whole(heap, r);
     }
-    hvmem__unlock_arena(heap, arena, state);
+    if (end == mfn) /* in a bank that came meanwhile */
+        end++;
+    if (end - mfn < *frames)
+        *frames = end - mfn;
     return owed;
 }
 

@@ -27,7 +27,8 @@ void hvmem__touch_release(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 fram
 
 /*
  * Debts of frame mfn. *frames, how many are asked about, becomes how many from mfn on have the same ones and
- * lie in the same block. A frame of no bank owes nothing. No lock held.
+ * lie in the same block. Free frames and those of no bank owe nothing; the stretch ends where one that may
+ * begins. No lock held.
  */
 hvmem_u32 hvmem__touch_debts(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 *frames);
 
