@@ -101,7 +101,7 @@ static int find(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvme
     }
 }
 
-/* Debts of the part of a block around mfn, and *end of that part; a free block owes nothing here. Arena lock held. */
+/* Debts of the part of a block around mfn, which ends at *end; free ones owe nothing here. Arena lock held. */
 static hvmem_u32 debts_around(struct hvmem_heap *heap, struct hvmem__arena *arena,
                               struct hvmem__bank *b, hvmem_mfn mfn, hvmem_mfn *end)
 {

@@ -69,8 +69,7 @@ struct hvmem_stage2_leaf {
     hvmem_u32 type;   /* HVMEM_S2_WB, _NC, _DEVICE */
     hvmem_u32 state;  /* look-up: HVMEM_S2_TOUCHED, HVMEM_S2_UNCLEAN */
 };
-#define HVMEM_S2_TOUCHED                                                                           \
-    1u /* touched since tracking was armed: valid for hardware, if not just changing its size */
+#define HVMEM_S2_TOUCHED 1u /* touched since tracking was armed: valid, or broken since */
 #define HVMEM_S2_UNCLEAN 2u /* waits for its first touch to be cleaned: disarm before devices */
 
 /*
