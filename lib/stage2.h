@@ -132,6 +132,9 @@ hvmem_status hvmem__s2_wait(struct hvmem_stage2 *s2, hvmem_u32 *waited);
  */
 hvmem_status hvmem__s2_gather(struct hvmem_stage2 *s2, struct hvmem_gather *gather, hvmem_gfn gfn,
                               hvmem_u64 frames);
+/* As hvmem_shootdown(). HVMEM_E_PHASE: the tables are gone, and the mapping with them. No lock held. */
+hvmem_status hvmem__s2_shoot(struct hvmem_stage2 *s2, const struct hvmem_tlb_range *ranges,
+                             hvmem_u32 count, hvmem_u32 flags);
 /* Tell the gather of neighbours that differ in nothing but their address, from the leaf at gfn on. */
 void hvmem__s2_tell(struct hvmem_stage2 *s2, struct hvmem_gather *gather, hvmem_gfn gfn,
                     hvmem_u64 entries, hvmem_u32 level, hvmem_u64 entry);

@@ -100,7 +100,7 @@ static hvmem_status flush_broken(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u
     range.stride_shift = (hvmem_u8)(what == FLUSH_ENTRY ? order + 12 : 12);
     range.level = (hvmem_u8)(what == FLUSH_ENTRY ? level : HVMEM_LEVEL_UNKNOWN);
     range.flags = what == FLUSH_ENTRY ? HVMEM_RANGE_LEAF : 0;
-    return hvmem_shootdown(&s2->mapping, &range, 1, what == FLUSH_ENTRY ? 0 : HVMEM_SHOOT_TABLES);
+    return hvmem__s2_shoot(s2, &range, 1, what == FLUSH_ENTRY ? 0 : HVMEM_SHOOT_TABLES);
 }
 
 /*
@@ -285,6 +285,9 @@ static void end_merge(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 level, h
 {
     struct hvmem__s2_path path;
 
+    /* A teardown has not waited for this call: there may be no tables any more. */
+    if (s2->state != HVMEM__S2_LIVE)
+        return;
     hvmem__s2_walk(s2, gfn, &path);
     if (is_leaf_at(s2, &path, level) && (path.entry & s2->f.broken) &&
         *break_count(s2, gfn, level) == seq)
@@ -308,7 +311,7 @@ static hvmem_status merge_one(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 
     *merged |= begun;
     status = hvmem_gather_finish(&gather);
     if (begun == 2 && !status)
-        status = hvmem_shootdown(&s2->mapping, HVMEM_NULL, 0, HVMEM_SHOOT_TABLES);
+        status = hvmem__s2_shoot(s2, HVMEM_NULL, 0, HVMEM_SHOOT_TABLES);
     /* After a flush that failed the smaller entries may still be cached: the leaf stays broken. */
     if (begun && !status) {
         state = hvmem__s2_lock(s2);

@@ -96,6 +96,14 @@ hvmem_status hvmem__s2_gather(struct hvmem_stage2 *s2, struct hvmem_gather *gath
     return status == HVMEM_E_ARG ? HVMEM_E_PHASE : status;
 }
 
+hvmem_status hvmem__s2_shoot(struct hvmem_stage2 *s2, const struct hvmem_tlb_range *ranges,
+                             hvmem_u32 count, hvmem_u32 flags)
+{
+    hvmem_status status = hvmem_shootdown(&s2->mapping, ranges, count, flags);
+
+    return status == HVMEM_E_ARG ? HVMEM_E_PHASE : status;
+}
+
 int hvmem__s2_forget_touch(struct hvmem_stage2 *s2, hvmem_gfn gfn)
 {
     hvmem_u32 i;

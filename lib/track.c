@@ -81,7 +81,7 @@ hvmem_status hvmem_track_arm(struct hvmem_stage2 *s2, struct hvmem_cursor *curso
     if (status)
         return hvmem__s2_refuse(s2, status, 0);
     /* Until this is done CPUs go on through what they hold, and nobody would see it. */
-    status = last ? hvmem_shootdown(&s2->mapping, HVMEM_NULL, 0, 0) : HVMEM_AGAIN;
+    status = last ? hvmem__s2_shoot(s2, HVMEM_NULL, 0, 0) : HVMEM_AGAIN;
     state = hvmem__s2_lock(s2);
     if (!status)
         s2->arming = s2->setway.all = 0;
@@ -139,6 +139,8 @@ static hvmem_status disarm_slice(struct hvmem_stage2 *s2)
     hvmem_u32 budget = HVMEM_S2_SLICE, outcome;
     hvmem_u64 state = hvmem__s2_lock(s2);
 
+    if (s2->state != HVMEM__S2_LIVE)
+        status = HVMEM_E_PHASE;
     while (s2->disarm.at < end && budget-- && !status) {
         hvmem__s2_walk(s2, s2->disarm.at, &path);
         status = validate_run(s2, &s2->disarm, &path);

@@ -117,8 +117,8 @@ static hvmem_status rearm(struct hvmem_stage2 *s2, struct hvmem_track_progress *
 /* ---- cleaning ------------------------------------------------------------------------------- */
 
 /*
- * The next frames to clean, under the lock: *mfn, *frames (at most `most`). 0: nothing is noted. Frames that
- * were unmapped meanwhile are passed over: whoever gets them next pays for them.
+ * The next frames to clean, under the lock, the tables alive: *mfn, *frames (at most `most`). 0: nothing is
+ * noted. Frames that were unmapped meanwhile are passed over: whoever gets them next pays for them.
  */
 static int next_noted(struct hvmem_stage2 *s2, hvmem_u64 most, hvmem_mfn *mfn, hvmem_u64 *frames)
 {
@@ -164,13 +164,18 @@ static hvmem_status clean(struct hvmem_stage2 *s2, hvmem_u32 lines,
     hvmem_u64 stretch = hvmem__s2_stretch(s2, 0);
     hvmem_status status = HVMEM_OK;
     hvmem_mfn mfn = 0;
-    int more, stop = 0;
+    int more = 0, stop = 0;
 
     for (budget = budget ? budget : 1;; budget -= frames) {
         state = hvmem__s2_lock(s2);
         s2->setway.cleaned += frames;
-        more = next_noted(s2, budget < stretch ? budget : stretch, &mfn, &frames);
+        if (s2->state != HVMEM__S2_LIVE)
+            status = HVMEM_E_PHASE;
+        else
+            more = next_noted(s2, budget < stretch ? budget : stretch, &mfn, &frames);
         hvmem__s2_unlock(s2, state);
+        if (status)
+            return status;
         if (!more || !budget || stop)
             return more ? HVMEM_AGAIN : HVMEM_OK;
         status = hvmem__s2_clean(s2, mfn, frames, 0);
@@ -195,7 +200,7 @@ static hvmem_status recover(struct hvmem_stage2 *s2)
 
     hvmem__s2_unlock(s2, state);
     if (lost)
-        status = hvmem_shootdown(&s2->mapping, HVMEM_NULL, 0, 0);
+        status = hvmem__s2_shoot(s2, HVMEM_NULL, 0, 0);
     if (!lost || status)
         return status;
     state = hvmem__s2_lock(s2);
@@ -214,7 +219,7 @@ static hvmem_status setway(struct hvmem_stage2 *s2, hvmem_u32 lines,
     hvmem_status status = HVMEM_OK;
 
     if (w->open.phase == FLUSH_FAILED)
-        status = hvmem_shootdown(&s2->mapping, HVMEM_NULL, 0, 0);
+        status = hvmem__s2_shoot(s2, HVMEM_NULL, 0, 0);
     if (!status)
         status = recover(s2);
     if (status)

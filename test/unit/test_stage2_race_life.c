@@ -374,3 +374,87 @@ TEST(teardown_against_fault_demand_and_change, points)
     p.thread[0] = p.thread[1] = tears_down_too;
     explore_formats(p);
 }
+
+/* ---- teardown against calls that walk more than once ------------------------------------------- */
+
+/* count[3]: the tables went back to the heap, the root too. */
+static void *table_while_there_are(void *ctx, hvmem_maddr table)
+{
+    struct stage2_race *r = ctx;
+
+    if (r->count[3])
+        race_wrong(r, "a table is walked after the teardown", table >> 12);
+    return r->rig.pool + (table - ((hvmem_maddr)RIG_BASE << 12));
+}
+
+static void prepare_tables(struct stage2_race *r)
+{
+    r->rig.config.table_at = table_while_there_are;
+    r->rig.config.ctx = r;
+}
+
+static void tears_down_for_good(struct stage2_race *r)
+{
+    RACE_CHECK(r, race_teardown(r) == HVMEM_OK);
+    r->count[3] = 1;
+}
+
+static void merges_block(struct stage2_race *r)
+{
+    hvmem_status status;
+
+    r->clearing++;
+    status = hvmem_stage2_merge(r->rig.s2, BLOCK, 512, NULL);
+    r->clearing--;
+    RACE_CHECK(r, status == HVMEM_OK || status == HVMEM_E_PHASE);
+}
+
+static void disarms(struct stage2_race *r)
+{
+    hvmem_status status = race_disarm(r);
+
+    RACE_CHECK(r, status == HVMEM_OK || status == HVMEM_E_PHASE);
+}
+
+static void arms(struct stage2_race *r)
+{
+    hvmem_status status = race_arm(r);
+
+    RACE_CHECK(r, status == HVMEM_OK || status == HVMEM_E_PHASE);
+}
+
+static void sets_ways_or_not(struct stage2_race *r)
+{
+    hvmem_status status = race_setway(r);
+
+    RACE_CHECK(r, status == HVMEM_OK || status == HVMEM_E_PHASE);
+}
+
+static void split_block(struct stage2_race *r)
+{
+    written_block(r);
+    REQUIRE_EQ(race_protect(r, BLOCK + 5, 1, HVMEM_S2_R), HVMEM_OK);
+    REQUIRE_EQ(race_protect(r, BLOCK + 5, 1, HVMEM_S2_RWX), HVMEM_OK);
+}
+
+static void is_gone(struct stage2_race *r)
+{
+    r->rig.s2 = NULL;
+}
+
+/* Each comes before, or is refused: nothing reads or writes the root after it was freed. */
+TEST(teardown_against_merge_disarm_arm_and_setway, points)
+{
+    struct race_program p = {.threads = 2, .preemptions = 2, .least = 30};
+    void (*const others[])(struct stage2_race *) = {merges_block, disarms, arms, sets_ways_or_not};
+    size_t i;
+
+    p.prepare = prepare_tables;
+    p.thread[0] = tears_down_for_good;
+    p.finish = is_gone;
+    for (i = 0; i < sizeof others / sizeof others[0]; i++) {
+        p.setup = others[i] == merges_block ? split_block : written_pages;
+        p.thread[1] = others[i];
+        explore_formats(p);
+    }
+}
