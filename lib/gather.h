@@ -33,13 +33,14 @@ HVMEM_INLINE hvmem_u32 hvmem__mapping_lend(struct hvmem_mapping *mapping, hvmem_
 
 /*
  * What a stage 2 removes goes into a gather of the caller's, who finishes it some time. 1: no other such
- * gather is open.
+ * gather is open. What was fetched through an entry is not known from it: it may have lost the right, or
+ * have been made invalid since.
  */
 HVMEM_INLINE int hvmem__gather_lend(struct hvmem_gather *gather)
 {
     if (gather->flags & HVMEM__GATHER_LENT)
         return 0;
-    gather->flags |= HVMEM__GATHER_LENT;
+    gather->flags |= HVMEM__GATHER_LENT | HVMEM__GATHER_EXEC;
     return !hvmem__mapping_lend(gather->mapping, 1);
 }
 

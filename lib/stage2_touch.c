@@ -7,14 +7,15 @@
 #include "stage2.h"
 #include "touched.h"
 
-/* What the first touch of a leaf comes to at most (hvmem__s2_clean). */
+/*
+ * What the first touch of a leaf comes to at most (hvmem__s2_clean). The right to fetch may come later, when
+ * nothing is paid any more.
+ */
 static hvmem_u32 most_of(const struct hvmem_stage2 *s2, hvmem_u64 leaf)
 {
-    hvmem_u32 what = HVMEM_OWES_SCRUB;
+    hvmem_u32 what = HVMEM_OWES_SCRUB | HVMEM_OWES_ICACHE;
 
-    if (hvmem__s2_type(&s2->f, leaf) != HVMEM_S2_WB)
-        what |= HVMEM_OWES_DCACHE;
-    return hvmem__s2_rights(&s2->f, leaf) & HVMEM_S2_X ? what | HVMEM_OWES_ICACHE : what;
+    return hvmem__s2_type(&s2->f, leaf) != HVMEM_S2_WB ? what | HVMEM_OWES_DCACHE : what;
 }
 
 /*

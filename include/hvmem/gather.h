@@ -144,8 +144,9 @@ HVMEM_API hvmem_status hvmem_gather_table(struct hvmem_gather *gather, hvmem_mfn
  * The block at mfn (order or HVMEM_ORDER_ANY) of `domain` (NULL: the host) is freed after the flush.
  * Until then it stays charged to its owner, and hvmem_free() answers HVMEM_E_GATHERED. It comes to
  * owe `owed` (HVMEM_OWES_*) and, with an owner, config.owed_on_free; without TLB, which the gather
- * pays, and without ICACHE out of owed_on_free unless an entry told so far could fetch. What it owed
- * before it still owes. A partly dirty block counts as dirty from here on.
+ * pays, and without ICACHE out of owed_on_free unless an entry told so far could fetch, or a stage 2
+ * removed anything into the gather. (Of a frame that could be fetched from earlier only, say it in `owed`.)
+ * What it owed before it still owes. A partly dirty block counts as dirty from here on.
  * Settles early if its frames come from more than HVMEM_GATHER_WINDOWS spans of 2^32 frames.
  * Errors, nothing changed: HVMEM_E_STALE, HVMEM_E_PHASE, HVMEM_E_ARG (owed), those of
  * hvmem_free_owned().

@@ -139,9 +139,12 @@ static hvmem_status zero(struct hvmem_backend *be, hvmem_uptr addr, hvmem_size b
 
 static hvmem_status icache(struct hvmem_backend *be, hvmem_uptr addr, hvmem_size bytes)
 {
-    (void)be;
-    (void)addr;
-    (void)bytes;
+    struct stage2_rig *rig = be->ctx;
+    uint64_t page = addr - (hvmem_uptr)rig->pool, end = page + bytes;
+
+    for (; page < end; page += 4096)
+        if (page % 4096 == 0)
+            rig->fetched[page / 4096]++;
     return HVMEM_OK;
 }
 
@@ -294,7 +297,7 @@ static void open_heap(struct stage2_rig *rig)
     config.lock_regime = HVMEM_LOCK_PLAIN;
     config.max_domains = 4;
     config.max_order = 12;
-    config.owed_on_free = HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE;
+    config.owed_on_free = HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE | rig->owed;
     config.flags = HVMEM_CONFIG_NO_CPU_CACHE;
     config.host = &host_ops;
     config.host_ctx = rig;

@@ -26,6 +26,7 @@ struct stage2_rig {
     hvmem_u32 cpus, slots;             /* RIG_CPUS and RIG_SLOTS unless changed before open */
     hvmem_u32 fragments;               /* CPUs keep pieces of large entries */
     hvmem_u32 charged;                 /* the domain pays for the tables */
+    hvmem_u32 owed;                    /* on free, besides SCRUB and DCACHE */
     hvmem_u32 line;                    /* bytes of a cache line, as the library is told; 0: 64 */
     struct hvmem_heap *heap;
     struct hvmem_domain *domain;
@@ -41,6 +42,7 @@ struct stage2_rig {
     struct hvmem_tlb_range last_range;
     uint64_t reported;
     uint32_t cleaned[RIG_FRAMES]; /* lines, by frame */
+    uint32_t fetched[RIG_FRAMES]; /* times made fit to be fetched, by frame */
     uint64_t lines;
     void (*on_flush)(struct stage2_rig *rig, const struct hvmem_tlb_flush *flush);
     void (*on_clean)(struct stage2_rig *rig, hvmem_mfn mfn);
