@@ -97,7 +97,7 @@ struct judge {
     uint64_t reg[W_COUNT];
     uint64_t initial[W_COUNT];
     const char *broken;
-    int masked, unsynced, vttbr_unsynced;
+    int masked, unsynced, vttbr_unsynced, tcr_unsynced, sctlr_unsynced;
     int dsb_first;
     int pending, groups, group_size;
     int ipa_pending, ipa_done, combined_done;
@@ -173,14 +173,25 @@ static void judge_write(struct judge *j, int reg, uint64_t value)
         rule(j, j->reg[W_SCTLR] & 1, "VMID switched with stage 1 off");
         rule(j, !j->unsynced, "no ISB before the VMID switch");
     }
-    if (reg == W_TCR && (value & EPDS) != EPDS)
+    /* A guest's tables, while its stage 1 is off, may be anything: they must not be walked for an instant. */
+    if (reg == W_SCTLR && guarded && (value & 1) && !(j->reg[reg] & 1))
+        rule(j, (j->reg[W_TCR] & EPDS) == EPDS && !j->tcr_unsynced,
+             "stage 1 turned on before table walks have stopped");
+    if (reg == W_SCTLR && guarded && !(value & 1))
+        rule(j, j->reg[W_VTTBR] == j->initial[W_VTTBR] && !j->vttbr_unsynced,
+             "stage 1 off again before the VMID is back");
+    if (reg == W_TCR && (value & EPDS) != EPDS) {
         rule(j, j->reg[W_VTTBR] == j->initial[W_VTTBR] && !j->vttbr_unsynced,
              "table walks on again before the VMID is back");
+        rule(j, j->reg[W_SCTLR] == j->initial[W_SCTLR] && !j->sctlr_unsynced,
+             "table walks on again before stage 1 is as it was");
+    }
     j->reg[reg] = value;
     j->unsynced = 1;
     j->isb_last = 0;
-    if (reg == W_VTTBR)
-        j->vttbr_unsynced = 1;
+    j->vttbr_unsynced |= reg == W_VTTBR;
+    j->tcr_unsynced |= reg == W_TCR;
+    j->sctlr_unsynced |= reg == W_SCTLR;
 }
 
 static void judge_end(struct judge *j)
@@ -220,7 +231,7 @@ const char *arm64_rules_tlb(const struct arm64_case *c)
         } else if (domain >= 0) {
             judge_dsb(&j, domain, stores);
         } else if (e->code == 0xd5033fdf) {
-            j.unsynced = j.vttbr_unsynced = 0;
+            j.unsynced = j.vttbr_unsynced = j.tcr_unsynced = j.sctlr_unsynced = 0;
             j.isb_last = 1;
         } else if (e->code == 0xd50343df) {
             j.masked = 1;
