@@ -200,13 +200,14 @@ static int is_void(const struct hvmem_backend_caps *caps, hvmem_u32 op)
            (op == HVMEM_DC_CLEAN_POU && caps->features & (HVMEM_CAP_IDC | HVMEM_CAP_ICOHERENT));
 }
 
-/* The whole cache at once, if that was asked for, exists, and is less work. */
+/* The whole cache at once, if that was asked for, exists, is less work, and no other CPU's cache counts. */
 static int by_whole(struct hvmem_heap *heap, hvmem_u64 frames, hvmem_u32 op)
 {
     const struct hvmem_backend_caps *caps = &heap->backend->caps;
 
-    return op & HVMEM_CACHE_MAY_WHOLE && caps->features & HVMEM_CAP_WHOLE_CACHE &&
-           caps->cache_bytes && frames > caps->cache_bytes >> heap->page_shift;
+    return op & HVMEM_CACHE_MAY_WHOLE && heap->max_cpus == 1 &&
+           caps->features & HVMEM_CAP_WHOLE_CACHE && caps->cache_bytes &&
+           frames > caps->cache_bytes >> heap->page_shift;
 }
 
 /* Check a cursor against its arguments, or start it. */

@@ -20,9 +20,9 @@
 /* Operations besides HVMEM_DC_* (hvmem/backend.h): instruction fetch sees what was stored. */
 #define HVMEM_CACHE_ICACHE 16u
 /*
- * Or'ed to HVMEM_DC_CLEAN or _CLEAN_INVALIDATE: the whole cache of this CPU may be cleaned by one
- * operation (WBINVD, set/way) instead, if the range is larger than the cache. Milliseconds without a
- * look at anything; other CPUs' caches are not reached on arm64. Never done unless asked for.
+ * Or'ed to HVMEM_DC_CLEAN or _CLEAN_INVALIDATE: the whole cache may be cleaned by one operation (WBINVD)
+ * instead, if the range is larger than the cache. Milliseconds without a look at anything. Never done
+ * unless asked for, nor where the heap has more than one CPU: the operation reaches this CPU's cache alone.
  */
 #define HVMEM_CACHE_MAY_WHOLE 32u
 
