@@ -90,7 +90,7 @@ hvmem_status hvmem_notifier_add(struct hvmem_mapping *mapping, struct hvmem_noti
     link = link_to(mapping, notifier);
     if (*link) {
         status = HVMEM_E_ARG;
-    } else if (mapping->faults) {
+    } else if (mapping->faults || mapping->broken) {
         status = HVMEM_E_BUSY;
     } else {
         notifier->next = HVMEM_NULL;
@@ -110,6 +110,25 @@ int hvmem__mapping_may_fault(struct hvmem_mapping *mapping)
         hvmem__store(&mapping->faults, mapping->faults + 1);
     hvmem__mapping_unlock(mapping, state);
     return may;
+}
+
+int hvmem__mapping_may_break(struct hvmem_mapping *mapping)
+{
+    hvmem_u64 state = hvmem__mapping_lock(mapping);
+    int may = !mapping->notifiers;
+
+    mapping->broken += (hvmem_u64)may;
+    hvmem__mapping_unlock(mapping, state);
+    return may;
+}
+
+void hvmem__mapping_mended(struct hvmem_mapping *mapping, hvmem_u64 entries)
+{
+    hvmem_u64 state = hvmem__mapping_lock(mapping);
+
+    HVMEM__ASSERT2(&mapping->heap->host, entries <= mapping->broken);
+    mapping->broken -= entries;
+    hvmem__mapping_unlock(mapping, state);
 }
 
 void hvmem__mapping_faultless(struct hvmem_mapping *mapping, hvmem_u64 faults)

@@ -27,6 +27,8 @@ static void unmap_leaf(struct hvmem_stage2 *s2, struct hvmem__s2_work *work, str
     /* Decided on the old entry: a new one may be there any time. */
     if (hvmem__s2_cached(s2, leaf, run->path.walkable))
         hvmem__s2_tell(s2, work->gather, work->at, 1, level, leaf);
+    if (leaf & s2->f.broken)
+        hvmem__mapping_mended(&s2->mapping, 1);
     s2->leaves[hvmem__s2_size(level)]--;
     run->removed++;
 }
@@ -53,6 +55,8 @@ static hvmem_u32 unmap_leaves(struct hvmem_stage2 *s2, struct hvmem__s2_work *wo
         hvmem__store_release(&slot[n], (hvmem_u64)0);
     if (hvmem__s2_cached(s2, like, run->path.walkable))
         hvmem__s2_tell(s2, work->gather, work->at, n, level, like);
+    if (like & s2->f.broken)
+        hvmem__mapping_mended(&s2->mapping, n);
     s2->leaves[hvmem__s2_size(level)] -= n;
     run->removed += n;
     return n;

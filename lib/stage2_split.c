@@ -7,6 +7,10 @@
  * takes it for one that it broke itself: it flushes, and makes if `breaks` says that nobody broke
  * such an entry again since. A fault there is retried. Nobody leaves an entry of his broken, but for a
  * merge whose flush failed: its table is gone, and the entry waits for the next merge or split there.
+ *
+ * A device's access to a broken entry is lost, not retried: where one walks the tables nothing is broken
+ * (HVMEM_E_BUSY), and while anything is none is let in. Each broken entry is counted in the mapping
+ * (hvmem__mapping_may_break), under the lock, until it is none any more.
  */
 #include "gather.h"
 #include "stage2.h"
@@ -23,11 +27,15 @@ static hvmem_u64 broken_of(const struct hvmem_stage2 *s2, hvmem_u64 leaf)
            (hvmem__s2_valid(&s2->f, leaf) ? s2->f.touched : 0);
 }
 
-static hvmem_u64 mended_of(const struct hvmem_stage2 *s2, hvmem_u64 leaf, hvmem_u32 level)
+/* The broken leaf of the path becomes what it was before. Under the lock. */
+static void mend(struct hvmem_stage2 *s2, struct hvmem__s2_path *path, hvmem_u32 level)
 {
-    if (leaf & s2->f.touched)
-        return hvmem__s2_validate(&s2->f, leaf, level);
-    return leaf & ~s2->f.broken;
+    hvmem_u64 leaf = path->entry;
+
+    hvmem__s2_put(s2, path,
+                  leaf & s2->f.touched ? hvmem__s2_validate(&s2->f, leaf, level)
+                                       : leaf & ~s2->f.broken);
+    hvmem__mapping_mended(&s2->mapping, 1);
 }
 
 void hvmem__s2_make_parts(struct hvmem_stage2 *s2, struct hvmem__s2_path *path, hvmem_u64 leaf)
@@ -133,6 +141,8 @@ static hvmem_status start_split(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u3
     breaking->flush = flush_for(s2, &path);
     breaking->own = !(path.entry & s2->f.broken);
     if (breaking->own) {
+        if (!hvmem__mapping_may_break(&s2->mapping))
+            return HVMEM_E_BUSY;
         ++*break_count(s2, gfn, level);
         hvmem__s2_put(s2, &path, broken_of(s2, path.entry));
     }
@@ -157,10 +167,11 @@ static hvmem_status end_split(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 
         return flushed;
     if (!flushed && s2->pool_count) {
         hvmem__s2_make_parts(s2, &path, path.entry);
+        hvmem__mapping_mended(&s2->mapping, 1);
         return HVMEM_OK;
     }
     /* The same block again: whatever is still cached says the same. */
-    hvmem__s2_put(s2, &path, mended_of(s2, path.entry, level));
+    mend(s2, &path, level);
     return flushed ? flushed : HVMEM_AGAIN;
 }
 
@@ -229,10 +240,14 @@ static int continuous(const struct hvmem_stage2 *s2, const hvmem_u64 *table, hvm
     return 1;
 }
 
-/*
- * Under the lock: put a leaf of `level` in place of the table there, broken if it must be. 1: done. 2: it
- * is there and broken; what was there before is not known: flush everything.
- */
+/* What start_merge() came to. */
+#define MERGE_NONE  0
+#define MERGE_BEGUN 1
+#define MERGE_MET                                                                                  \
+    2 /* it is there and broken; what was there before is not known: flush everything */
+#define MERGE_BUSY 3 /* a device walks the tables */
+
+/* Under the lock: put a leaf of `level` in place of the table there, broken if it must be. */
 static int start_merge(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 level,
                        struct hvmem_gather *gather, hvmem_u64 *seq)
 {
@@ -241,19 +256,21 @@ static int start_merge(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 level,
     hvmem_u32 i;
 
     if (s2->state != HVMEM__S2_LIVE)
-        return 0;
+        return MERGE_NONE;
     hvmem__s2_walk(s2, gfn, &path);
     /* Left by a merge whose flush failed, or of one under way. */
     if (is_leaf_at(s2, &path, level) && (path.entry & s2->f.broken)) {
         *seq = *break_count(s2, gfn, level);
-        return 2;
+        return MERGE_MET;
     }
     if (path.level != level + 1 || !hvmem__s2_present(&s2->f, path.entry))
-        return 0;
+        return MERGE_NONE;
     old = *path.slot[level];
     table = hvmem__s2_table(s2, hvmem__s2_address(&s2->f, old));
     if (hvmem__s2_count(&s2->f, old) != 512 || !continuous(s2, table, level + 1, &any))
-        return 0;
+        return MERGE_NONE;
+    if (s2->must_break && !hvmem__mapping_may_break(&s2->mapping))
+        return MERGE_BUSY;
     leaf =
         hvmem__s2_make_leaf(&s2->f, level, hvmem__s2_address(&s2->f, table[0]),
                             hvmem__s2_rights(&s2->f, table[0]), hvmem__s2_type(&s2->f, table[0]));
@@ -277,7 +294,7 @@ static int start_merge(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 level,
     s2->leaves[hvmem__s2_size(level + 1)] -= 512;
     s2->leaves[hvmem__s2_size(level)]++;
     s2->merges++;
-    return 1;
+    return MERGE_BEGUN;
 }
 
 /* The leaf that start_merge() put there becomes usable, unless somebody changed it meanwhile. */
@@ -291,7 +308,7 @@ static void end_merge(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 level, h
     hvmem__s2_walk(s2, gfn, &path);
     if (is_leaf_at(s2, &path, level) && (path.entry & s2->f.broken) &&
         *break_count(s2, gfn, level) == seq)
-        hvmem__s2_put(s2, &path, mended_of(s2, path.entry, level));
+        mend(s2, &path, level);
 }
 
 /* Merge the table at gfn into a leaf of `level` if that can be. *merged is set to 1 where it could. */
@@ -308,12 +325,14 @@ static hvmem_status merge_one(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 
     state = hvmem__s2_lock(s2);
     begun = start_merge(s2, gfn, level, &gather, &seq);
     hvmem__s2_unlock(s2, state);
-    *merged |= begun;
+    *merged |= begun != MERGE_NONE;
     status = hvmem_gather_finish(&gather);
-    if (begun == 2 && !status)
+    if (begun == MERGE_BUSY)
+        return HVMEM_E_BUSY;
+    if (begun == MERGE_MET && !status)
         status = hvmem__s2_shoot(s2, HVMEM_NULL, 0, HVMEM_SHOOT_TABLES);
     /* After a flush that failed the smaller entries may still be cached: the leaf stays broken. */
-    if (begun && !status) {
+    if (begun != MERGE_NONE && !status) {
         state = hvmem__s2_lock(s2);
         end_merge(s2, gfn, level, seq);
         hvmem__s2_unlock(s2, state);

@@ -97,6 +97,7 @@ struct hvmem_mapping {
     struct hvmem_policy policy;
     struct hvmem_notifier *notifiers; /* under lock */
     hvmem_u64 faults;                 /* times entries were left for a CPU's fault; under lock */
+    hvmem_u64 broken; /* entries that are invalid while they change size; under lock */
     struct hvmem_lock lock;
     hvmem_u64 turns;    /* gathers open, and ever begun: lib/mapping.h */
     hvmem_u64 freeing;  /* gathers that have flushed and not freed all yet */
@@ -126,8 +127,10 @@ HVMEM_API hvmem_status hvmem_mapping_fini(struct hvmem_mapping *mapping);
  * A device starts to walk the tables (call before it does), or stopped (after its translations are
  * gone): what is gathered later is told to it, or not any more.
  * Errors: HVMEM_E_ARG (null, no invalidate, added already; remove: not added), HVMEM_E_VERSION,
- * HVMEM_E_BUSY (add: entries wait for a fault, which a device cannot take: hvmem_track_disarm() first;
- * remove: it is being called, try again).
+ * HVMEM_E_BUSY (add: entries wait for a fault, which a device cannot take: hvmem_track_disarm() first; or a
+ * block is just changing its size by break-before-make: try again, and where a merge failed merge again;
+ * remove: it is being called, try again). While a device is there nothing is changed by break-before-make
+ * (hvmem/stage2.h); HVMEM_CAP_BBM2 is then true only if the device's walks bear it too (SMMU_IDR3.BBML 2).
  */
 HVMEM_API hvmem_status hvmem_notifier_add(struct hvmem_mapping *mapping,
                                           struct hvmem_notifier *notifier);

@@ -90,9 +90,8 @@ struct hvmem_stage2_config {
     hvmem_u32 size;  /* sizeof(struct hvmem_stage2_config) */
     hvmem_u32 flags; /* HVMEM_S2_TRACK, _FIRST_TOUCH, _FORCE_WB, _PREEMPTIBLE */
     hvmem_u32 format;
-    hvmem_u32 input_bits; /* guest-physical bits: arm64 22 .. 48, others 32 .. 48 */
-    hvmem_u32
-        start_level; /* arm64 0 .. 2 (up to 16 root tables side by side); _AUTO: least roots */
+    hvmem_u32 input_bits;        /* guest-physical bits: arm64 22 .. 48, others 32 .. 48 */
+    hvmem_u32 start_level;       /* arm64 0 .. 2 (up to 16 root tables); _AUTO: least roots */
     hvmem_u32 output_bits;       /* machine address bits, 32 .. 52 (arm64 48) */
     hvmem_u32 id_bits;           /* arm64: VMID 8 or 16 */
     hvmem_u32 largest;           /* largest order mapped: 0, 9, 18 (NPT, EPT: what the CPU has) */
@@ -124,7 +123,7 @@ struct hvmem_stage2_map {
     hvmem_u32 rights;
     hvmem_u32 type;
 };
-#define HVMEM_S2_REPLACE 1u /* what is mapped there goes first, and is flushed before (BBM) */
+#define HVMEM_S2_REPLACE 1u /* what is mapped goes first, flushed: a device finds nothing then */
 
 struct hvmem_stage2_stats {
     hvmem_u32 size;        /* sizeof(struct hvmem_stage2_stats) */
@@ -181,7 +180,8 @@ HVMEM_API hvmem_status hvmem_stage2_map(struct hvmem_stage2 *s2,
  * from the first on; those behind are unchanged. Tables out of more than HVMEM_GATHER_WINDOWS spans of
  * 2^32 frames are flushed for and freed on the way. Errors: HVMEM_E_RANGE, HVMEM_E_PHASE, HVMEM_E_ARG,
  * HVMEM_E_STALE (the gather is over); where an entry must be split: HVMEM_E_LIMIT, those of hvmem_alloc(),
- * HVMEM_E_BUSY (other CPUs changed it 16 times meanwhile). The entry is mapped as before then.
+ * HVMEM_E_BUSY (a device walks the tables, whose access would be lost, and the machine asks for
+ * break-before-make; or other CPUs changed it 16 times meanwhile). The entry is mapped as before then.
  */
 HVMEM_API hvmem_status hvmem_stage2_unmap(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 frames,
                                           struct hvmem_gather *gather, hvmem_u64 *done);
@@ -192,11 +192,11 @@ HVMEM_API hvmem_status hvmem_stage2_protect(struct hvmem_stage2 *s2, hvmem_gfn g
                                             struct hvmem_gather *gather, hvmem_u64 *done);
 
 /*
- * Merge every table of the range whose 512 entries continue each other with equal rights and type
- * into one block, break before make where the machine needs it. One that is touched in part comes
- * out as touched. (A call that stopped inside 1 GiB has not merged that: merge all of it once more.) Errors: as
- * unmap. After a flush that failed (as hvmem_shootdown) the block is not usable, guests fault on it
- * (HVMEM_FAULT_AGAIN), until another merge of its range returned HVMEM_OK.
+ * Merge every table of the range whose 512 entries continue each other with equal rights and type into one
+ * block, break before make where the machine needs it. One that is touched in part comes out as touched. (A
+ * call that stopped inside 1 GiB has not merged that: merge all of it once more.) Errors: as unmap. After a
+ * flush that failed (as hvmem_shootdown) the block is not usable, guests fault on it (HVMEM_FAULT_AGAIN), no
+ * device is let in, until another merge of its range returned HVMEM_OK.
  */
 HVMEM_API hvmem_status hvmem_stage2_merge(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 frames,
                                           hvmem_u64 *done);
