@@ -420,11 +420,15 @@ void stage2_rig_close(struct stage2_rig *rig)
     struct hvmem_cursor cursor;
     hvmem_status status = HVMEM_OK;
     const char *where;
+    hvmem_u64 root;
     hvmem_mfn mfn;
 
     rig->on_flush = NULL;
     rig->on_clean = NULL;
     rig->on_zero = NULL;
+    /* Nobody leaves an entry broken, nor counts one that is none. */
+    if (rig->s2 != NULL && hvmem_stage2_root(rig->s2, 0, &root) == HVMEM_OK)
+        CHECK_EQ(hvmem_stage2_mapping(rig->s2)->broken, 0);
     if (rig->s2 != NULL) {
         memset(&cursor, 0, sizeof cursor);
         do
