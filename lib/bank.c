@@ -139,7 +139,7 @@ hvmem_status hvmem__bank_link(struct hvmem_heap *heap, struct hvmem__bank *b)
     struct hvmem__arena *arena;
     hvmem_u64 state;
 
-    b->arena = arena_for(heap, b);
+    hvmem__store(&b->arena, arena_for(heap, b));
     arena = &heap->arena[b->arena];
     state = hvmem__lock_arena(heap, arena);
     for (link = &arena->first; *link && (*link)->base < b->base; link = &before->next)
@@ -149,7 +149,7 @@ hvmem_status hvmem__bank_link(struct hvmem_heap *heap, struct hvmem__bank *b)
     if (b->next)
         b->next->before = b;
     *link = b;
-    b->live = 1;
+    hvmem__store_release(&b->live, 1u);
     hvmem__unlock_arena(heap, arena, state);
 
     at = upper_bound(heap, b->base);
@@ -184,7 +184,7 @@ void hvmem__bank_unlink(struct hvmem_heap *heap, struct hvmem__bank *b)
         arena->first = b->next;
     if (b->next)
         b->next->before = b->before;
-    b->live = 0;
+    hvmem__store(&b->live, 0u);
     hvmem__unlock_arena(heap, arena, state);
     if (--heap->node[b->node].banks == 0)
         hvmem__store(&heap->node_mask, heap->node_mask & ~((hvmem_u64)1 << b->node));
@@ -281,10 +281,13 @@ struct hvmem__bank *hvmem__bank_make(struct hvmem_heap *heap, const struct hvmem
     struct hvmem__bank *b = unused_bank(heap);
 
     HVMEM__ASSERT(&heap->host, b);
-    memset(b, 0, __builtin_offsetof(struct hvmem__bank, head)); /* the sets are laid out later */
+    /* The sets are laid out later; what is before is looked at by whoever found the bank that was here. */
+    memset(&b->next, 0,
+           __builtin_offsetof(struct hvmem__bank, head) -
+               __builtin_offsetof(struct hvmem__bank, next));
     hvmem__store(&b->base, base);
     hvmem__store(&b->frames, frames);
-    b->node = bank->node;
+    hvmem__store(&b->node, bank->node);
     b->group_base = bank->base;
     b->group_frames = bank->frames;
     return b;

@@ -4,16 +4,20 @@
  * table.h.
  *
  * The directory is an array of bank numbers sorted by base, guarded by a sequence count: readers
- * retry if it was odd or changed. A bank that was found is used under its arena's lock after
- * checking `live` again, or by an owner of one of its frames (whose bank cannot be removed).
+ * retry if it was odd or changed. A bank that was found is used under its arena's lock if it is still
+ * there then (hvmem__bank_lock()), or by an owner of one of its frames (whose bank cannot be removed).
  */
 #ifndef HVMEM_LIB_BANK_H
 #define HVMEM_LIB_BANK_H
 
 #include "heap.h"
 #include "table.h"
+#include "testpoint.h"
 
-/* The bank that holds a frame, or NULL. Any context. Cost O(log banks). */
+/*
+ * The bank that holds a frame, or NULL. Any context. Cost O(log banks). Unless the caller owns a frame of it or
+ * has the admin lock it may go at once, and its slot be another bank's: see hvmem__bank_lock().
+ */
 struct hvmem__bank *hvmem__bank_of(struct hvmem_heap *heap, hvmem_mfn mfn);
 
 /* Validate what a caller gave. */
@@ -77,6 +81,24 @@ HVMEM_INLINE struct hvmem__arena *hvmem__arena_of(struct hvmem_heap *heap,
                                                   const struct hvmem__bank *b)
 {
     return &heap->arena[b->arena];
+}
+
+/*
+ * Lock the arena of a bank that was found without it. NULL, with nothing locked, if the bank has gone: the
+ * slot may be that of a bank of another arena by now, whose blocks this lock does not guard. Where it is one
+ * of the same arena the caller finds out by its frames. No lock of rank ARENA or above held.
+ */
+HVMEM_INLINE struct hvmem__arena *hvmem__bank_lock(struct hvmem_heap *heap,
+                                                   const struct hvmem__bank *b, hvmem_u64 *state)
+{
+    struct hvmem__arena *arena = &heap->arena[hvmem__load(&b->arena)];
+
+    (void)HVMEM_TEST_POINT("bank_lock");
+    *state = hvmem__lock_arena(heap, arena);
+    if (hvmem__likely(hvmem__load_acquire(&b->live) && hvmem__arena_of(heap, b) == arena))
+        return arena;
+    hvmem__unlock_arena(heap, arena, *state);
+    return (struct hvmem__arena *)HVMEM_NULL;
 }
 
 #endif

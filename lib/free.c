@@ -50,25 +50,28 @@ static void describe(const struct hvmem__bank *b, hvmem_mfn head, hvmem_u32 stat
     block->node = b->node;
 }
 
-hvmem_status hvmem__block_at(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvmem_block *block)
+hvmem_status hvmem__see_block(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvmem__seen *seen)
 {
-    struct hvmem__bank *b = hvmem__bank_of(heap, mfn), *hb;
+    struct hvmem__bank *b = hvmem__bank_of(heap, mfn), *hb = HVMEM_NULL;
+    struct hvmem_block *block = &seen->block;
     struct hvmem__arena *arena;
     hvmem_status status = HVMEM_OK;
     hvmem_u64 state;
     hvmem_u32 order;
     hvmem_mfn head;
 
-    memset(block, 0, sizeof *block);
+    memset(seen, 0, sizeof *seen);
     if (!b)
         return HVMEM_E_FOREIGN;
-    arena = hvmem__arena_of(heap, b);
-    state = hvmem__lock_arena(heap, arena);
-    if (!b->live || !hvmem__bank_holds(b, mfn)) {
+    arena = hvmem__bank_lock(heap, b, &state);
+    if (!arena)
+        return HVMEM_E_FOREIGN;
+    if (!hvmem__bank_holds(b, mfn)) {
         status = HVMEM_E_FOREIGN;
     } else if (hvmem__arena_block(heap, arena, b, mfn, &head, &hb)) {
-        hvmem__record r = hvmem__load(hvmem__record_at(hb, head));
+        hvmem__record r = hvmem__load_acquire(hvmem__record_at(hb, head));
 
+        seen->record = r;
         /* One that is being scrubbed is free to everybody: nobody may free it again. */
         describe(hb, head, hvmem__rec_scrubbed_free(r) ? HVMEM_BLOCK_CACHED : hvmem__rec_state(r),
                  r, block);
@@ -80,7 +83,17 @@ hvmem_status hvmem__block_at(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvme
     } else {
         status = HVMEM_E_CORRUPT;
     }
+    seen->bank = hb;
     hvmem__unlock_arena(heap, arena, state);
+    return status;
+}
+
+hvmem_status hvmem__block_at(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvmem_block *block)
+{
+    struct hvmem__seen seen;
+    hvmem_status status = hvmem__see_block(heap, mfn, &seen);
+
+    *block = seen.block;
     return status;
 }
 
@@ -110,10 +123,13 @@ static hvmem_status enter_for(struct hvmem_heap *heap, struct hvmem__section *s,
 static int claim_inside(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
                         hvmem__record from, hvmem__record to)
 {
-    struct hvmem__arena *arena = hvmem__arena_of(heap, b);
-    hvmem_u64 state = hvmem__lock_arena(heap, arena);
-    int done = b->live && hvmem__is_head(b, mfn);
+    hvmem_u64 state;
+    struct hvmem__arena *arena = hvmem__bank_lock(heap, b, &state);
+    int done;
 
+    if (!arena)
+        return 0;
+    done = hvmem__bank_holds(b, mfn) && hvmem__is_head(b, mfn);
     if (done) {
         hvmem__table_changes(b->table);
         done = hvmem__frame_claim(&heap->host, hvmem__record_at(b, mfn), from, to);
@@ -218,10 +234,14 @@ static int by_exchange(const struct hvmem_heap *heap, hvmem__record from, hvmem_
 static hvmem_status free_to_arena(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
                                   hvmem__record from, hvmem__record to)
 {
-    struct hvmem__arena *arena = hvmem__arena_of(heap, b);
-    hvmem_u64 state = hvmem__lock_arena(heap, arena);
-    int done = b->live && hvmem__is_head(b, mfn) && hvmem__load(hvmem__record_at(b, mfn)) == from;
+    hvmem_u64 state;
+    struct hvmem__arena *arena = hvmem__bank_lock(heap, b, &state);
+    int done;
 
+    if (!arena)
+        return HVMEM_E_FREE;
+    done = hvmem__bank_holds(b, mfn) && hvmem__is_head(b, mfn) &&
+           hvmem__load(hvmem__record_at(b, mfn)) == from;
     if (done) {
         if (hvmem__rec_state(from) == HVMEM_BLOCK_RESERVED)
             b->reserved_frames -= (hvmem_u64)1 << hvmem__rec_order(from);
@@ -344,10 +364,10 @@ HVMEM_INLINE hvmem_u32 free_plain(struct hvmem_heap *heap, const hvmem_mfn *bloc
 
     if (hvmem__unlikely(!b || order > heap->max_order || heap->adopting))
         return 0;
-    arena = hvmem__arena_of(heap, b);
-    state = hvmem__lock_arena(heap, arena);
-    while (hvmem__likely(b->live && hvmem__bank_holds(b, blocks[done]) &&
-                         hvmem__is_head(b, blocks[done]) &&
+    arena = hvmem__bank_lock(heap, b, &state);
+    if (!arena)
+        return 0;
+    while (hvmem__likely(hvmem__bank_holds(b, blocks[done]) && hvmem__is_head(b, blocks[done]) &&
                          hvmem__load(hvmem__record_at(b, blocks[done])) == plain)) {
         if (exchange) {
             hvmem__table_changes(b->table);

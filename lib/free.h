@@ -22,6 +22,17 @@
 /* The block that holds mfn, as it is now. E_FOREIGN. No lock held. */
 hvmem_status hvmem__block_at(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvmem_block *block);
 
+/*
+ * The same with the bank of its head, and its record if it is not free (0 if it is): as they were, for the
+ * block may be another's by now and the bank gone.
+ */
+struct hvmem__seen {
+    struct hvmem_block block;
+    struct hvmem__bank *bank;
+    hvmem__record record;
+};
+hvmem_status hvmem__see_block(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvmem__seen *seen);
+
 /* What freeing a block in this state is answered with: HVMEM_OK only for allocated ones. */
 hvmem_status hvmem__state_error(hvmem_u32 state);
 

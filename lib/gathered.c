@@ -211,11 +211,14 @@ void hvmem__held_free(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn 
 static hvmem_status leave_quarantine(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
                                      hvmem__record *record)
 {
-    struct hvmem__arena *arena = hvmem__arena_of(heap, b);
-    hvmem_u64 state = hvmem__lock_arena(heap, arena);
     hvmem_status status = HVMEM_E_ARG;
+    struct hvmem__arena *arena;
+    hvmem_u64 state;
 
-    if (b->live && hvmem__is_head(b, mfn)) {
+    arena = hvmem__bank_lock(heap, b, &state);
+    if (!arena)
+        return status;
+    if (hvmem__bank_holds(b, mfn) && hvmem__is_head(b, mfn)) {
         hvmem__record from = hvmem__load(hvmem__record_at(b, mfn));
 
         if (hvmem__rec_state(from) == HVMEM_BLOCK_QUARANTINE) {
@@ -233,22 +236,19 @@ static hvmem_status leave_quarantine(struct hvmem_heap *heap, struct hvmem__bank
 
 hvmem_status hvmem_quarantine_release(struct hvmem_heap *heap, hvmem_mfn mfn)
 {
-    struct hvmem_block block;
-    hvmem_status status = heap ? hvmem__block_at(heap, mfn, &block) : HVMEM_E_ARG;
-    struct hvmem__bank *b = HVMEM_NULL;
+    struct hvmem__seen seen;
+    hvmem_status status = heap ? hvmem__see_block(heap, mfn, &seen) : HVMEM_E_ARG;
     hvmem__record record = 0;
 
     if (!status && heap->adopting)
         status = HVMEM_E_PHASE;
-    if (!status && block.state != HVMEM_BLOCK_QUARANTINE)
+    if (!status && seen.block.state != HVMEM_BLOCK_QUARANTINE)
         status = HVMEM_E_ARG;
-    if (!status) {
-        b = hvmem__bank_of(heap, block.mfn);
-        status = leave_quarantine(heap, b, block.mfn, &record);
-    }
+    if (!status)
+        status = leave_quarantine(heap, seen.bank, seen.block.mfn, &record);
     if (status)
         return hvmem__refuse(heap, status, mfn, HVMEM_ORDER_ANY, 0);
-    give_back(heap, b, block.mfn, record);
+    give_back(heap, seen.bank, seen.block.mfn, record);
     hvmem__watch(heap);
     return HVMEM_OK;
 }

@@ -32,10 +32,10 @@ struct hvmem__bank {
     hvmem__record *record; /* one a frame */
     struct hvmem__table *table;
     hvmem_u32 live;  /* 1 while in the directory; admin lock, and the arena's lock to clear it */
-    hvmem_u32 arena; /* index */
-    struct hvmem__bank *next, *before; /* of the arena, by address, or NULL; arena lock */
+    hvmem_u32 arena; /* index; read without lock (hvmem__bank_lock()), as the node */
     hvmem_node node;
-    hvmem_mfn group_base; /* the bank as the host gave it */
+    struct hvmem__bank *next, *before; /* of the arena, by address, or NULL; arena lock */
+    hvmem_mfn group_base;              /* the bank as the host gave it */
     hvmem_u64 group_frames;
     hvmem_u32 orders;      /* bit k: there are free blocks of order k */
     hvmem_u32 spread;      /* bit k: of them some in the bitmap, in_bitmap[k] != 0 */

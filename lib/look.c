@@ -54,11 +54,13 @@ hvmem_u64 hvmem_free_frames(struct hvmem_heap *heap)
 static void add_bank(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_node node,
                      struct hvmem_stats *stats)
 {
-    struct hvmem__arena *arena = hvmem__arena_of(heap, b);
-    hvmem_u64 state = hvmem__lock_arena(heap, arena);
+    hvmem_u64 state;
+    struct hvmem__arena *arena = hvmem__bank_lock(heap, b, &state);
     hvmem_u32 k;
 
-    if (b->live && (node == HVMEM_NODE_ANY || b->node == node)) {
+    if (!arena)
+        return;
+    if (node == HVMEM_NODE_ANY || b->node == node) {
         stats->frames += b->frames;
         stats->free += b->free_frames;
         stats->reserved += b->reserved_frames;

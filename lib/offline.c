@@ -193,12 +193,11 @@ static hvmem_status offline_used(struct hvmem_heap *heap, hvmem_mfn mfn)
 /* Make the block of a frame nobody's in particular, so that its record can be claimed. No lock. */
 static hvmem_status unbias_block(struct hvmem_heap *heap, hvmem_mfn mfn)
 {
-    struct hvmem_block block;
+    struct hvmem__seen seen;
 
-    if (hvmem__block_at(heap, mfn, &block) || block.state == HVMEM_BLOCK_FREE)
+    if (hvmem__see_block(heap, mfn, &seen) || seen.block.state == HVMEM_BLOCK_FREE)
         return HVMEM_OK;
-    return hvmem__unbias(heap,
-                         hvmem__load(hvmem__record_at(hvmem__bank_of(heap, block.mfn), block.mfn)));
+    return hvmem__unbias(heap, seen.record);
 }
 
 hvmem_status hvmem_offline(struct hvmem_heap *heap, hvmem_mfn mfn)

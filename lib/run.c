@@ -108,12 +108,14 @@ static void carve_range(struct hvmem_heap *heap, struct hvmem__arena *arena, str
 static hvmem_status reserve_stretch(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn lo,
                                     hvmem_mfn hi)
 {
-    struct hvmem__arena *arena = hvmem__arena_of(heap, b);
-    hvmem_u64 state = hvmem__lock_arena(heap, arena);
+    hvmem_u64 state;
+    struct hvmem__arena *arena = hvmem__bank_lock(heap, b, &state);
     hvmem_status status = HVMEM_OK;
     struct hvmem__drawn drawn;
 
-    if (!b->live || !hvmem__bank_holds(b, lo)) {
+    if (!arena)
+        return HVMEM_E_FOREIGN;
+    if (!hvmem__bank_holds(b, lo) || hi > b->base + b->frames) {
         status = HVMEM_E_FOREIGN;
     } else if (!all_free(heap, arena, b, lo, hi) || HVMEM_TEST_POINT("reserve")) {
         status = HVMEM_E_BUSY;
@@ -286,17 +288,21 @@ static hvmem_status search_node(struct hvmem_heap *heap, struct hvmem__want *wan
         struct hvmem__arena *arena;
         hvmem_mfn from = 0;
 
-        if (!hvmem__load(&b->live) || b->node != node)
+        if (!hvmem__load(&b->live) || hvmem__load(&b->node) != node)
             continue;
-        arena = hvmem__arena_of(heap, b);
         if (want->window && want->window->lo > b->base)
             from = want->window->lo > ((hvmem_u64)1 << heap->max_order)
                        ? want->window->lo - ((hvmem_u64)1 << heap->max_order)
                        : 0;
         do {
-            hvmem_u64 state = hvmem__lock_arena(heap, arena);
+            hvmem_u64 state;
 
-            status = b->live ? search_bank(heap, want, b, count, align, &from, mfn) : HVMEM_E_NOMEM;
+            status = HVMEM_E_NOMEM;
+            arena = hvmem__bank_lock(heap, b, &state);
+            if (!arena)
+                break;
+            if (b->node == node)
+                status = search_bank(heap, want, b, count, align, &from, mfn);
             hvmem__unlock_arena(heap, arena, state);
         } while (status == HVMEM_AGAIN);
         if (status != HVMEM_E_NOMEM)
@@ -356,7 +362,7 @@ static hvmem_status free_step(struct hvmem_heap *heap, hvmem_u32 owner, hvmem_mf
                               hvmem_mfn end, hvmem_u32 owed, const struct hvmem_block *block)
 {
     struct hvmem__bank *b = hvmem__bank_of(heap, block->mfn);
-    hvmem__record r = hvmem__load(hvmem__record_at(b, block->mfn));
+    hvmem__record r = b ? hvmem__load(hvmem__record_at(b, block->mfn)) : 0; /* the bank has gone */
     hvmem_mfn stop = block->mfn + ((hvmem_u64)1 << block->order);
     hvmem_status status;
 

@@ -142,13 +142,14 @@ static int next_dirty(struct hvmem_heap *heap, hvmem_node node, hvmem_mfn *at, s
 
     if (!b)
         return 0;
-    if (node != HVMEM_NODE_ANY && b->node != node) {
+    if (node != HVMEM_NODE_ANY && hvmem__load(&b->node) != node) {
         *at = b->base + b->frames;
         return -1;
     }
-    arena = hvmem__arena_of(heap, b);
-    state = hvmem__lock_arena(heap, arena);
-    if (b->live)
+    arena = hvmem__bank_lock(heap, b, &state);
+    if (!arena)
+        return -1;
+    if (node == HVMEM_NODE_ANY || b->node == node)
         taken = look(heap, arena, b, at, dirty);
     hvmem__unlock_arena(heap, arena, state);
     return taken ? 1 : -1;

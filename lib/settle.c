@@ -258,24 +258,25 @@ hvmem_status hvmem__paid(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_m
 }
 
 /* Pay `owed` for the block at mfn and take the debts off its record. */
-static hvmem_status settle_block(struct hvmem_heap *heap, const struct hvmem_block *block,
+static hvmem_status settle_block(struct hvmem_heap *heap, const struct hvmem__seen *seen,
                                  hvmem_u32 owed)
 {
-    struct hvmem__bank *b = hvmem__bank_of(heap, block->mfn);
-    hvmem__record r = hvmem__load(hvmem__record_at(b, block->mfn));
+    hvmem_mfn mfn = seen->block.mfn;
+    hvmem__record r = seen->record;
     hvmem_u32 due = (hvmem__rec_debts(r) | hvmem__owed_as_whole(heap, r)) & owed;
-    hvmem_status status = due ? pay(heap, b, block->mfn, r, due) : HVMEM_OK;
+    hvmem_status status = due ? pay(heap, seen->bank, mfn, r, due) : HVMEM_OK;
 
     if (due && !status)
-        status = hvmem__paid(heap, b, block->mfn, r, due);
+        status = hvmem__paid(heap, seen->bank, mfn, r, due);
     return status;
 }
 
 /* The allocated block at mfn, whole inside [mfn, end). */
 static hvmem_status block_to_settle(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_mfn end,
-                                    struct hvmem_block *block)
+                                    struct hvmem__seen *seen)
 {
-    hvmem_status status = hvmem__block_at(heap, mfn, block);
+    const struct hvmem_block *block = &seen->block;
+    hvmem_status status = hvmem__see_block(heap, mfn, seen);
 
     if (!status)
         status = hvmem__state_error(block->state);
@@ -286,22 +287,26 @@ static hvmem_status block_to_settle(struct hvmem_heap *heap, hvmem_mfn mfn, hvme
     return status;
 }
 
+static hvmem_mfn behind(const struct hvmem__seen *seen)
+{
+    return seen->block.mfn + ((hvmem_u64)1 << seen->block.order);
+}
+
 hvmem_status hvmem__newest_stamp(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count,
                                  hvmem_mfn *at, int *due, hvmem_u64 *newest)
 {
     hvmem_mfn end = mfn + count;
-    struct hvmem_block block;
+    struct hvmem__seen seen;
     hvmem_status status;
     hvmem_u64 stamp;
 
-    for (*at = mfn; *at < end; *at = block.mfn + ((hvmem_u64)1 << block.order)) {
-        status = block_to_settle(heap, *at, end, &block);
+    for (*at = mfn; *at < end; *at = behind(&seen)) {
+        status = block_to_settle(heap, *at, end, &seen);
         if (status)
             return status;
-        if (!(block.owed & HVMEM__OWES_FLUSH))
+        if (!(seen.block.owed & HVMEM__OWES_FLUSH))
             continue;
-        stamp = hvmem__stamp_time(
-            heap, hvmem__load_acquire(hvmem__record_at(hvmem__bank_of(heap, *at), *at)));
+        stamp = hvmem__stamp_time(heap, seen.record);
         *newest = stamp > *newest ? stamp : *newest;
         *due = 1;
     }
@@ -312,7 +317,7 @@ hvmem_status hvmem__settle_range(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u
                                  hvmem_u32 owed, int flushed, hvmem_mfn *at)
 {
     hvmem_mfn end = mfn + count;
-    struct hvmem_block block;
+    struct hvmem__seen seen;
     hvmem_status status;
     hvmem_u64 newest = 0;
     int due = 0;
@@ -323,10 +328,10 @@ hvmem_status hvmem__settle_range(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u
         return status;
     if (due && (owed & HVMEM__OWES_FLUSH) && !flushed)
         status = hvmem__flush_for(heap, newest);
-    for (*at = mfn; *at < end && !status; *at = block.mfn + ((hvmem_u64)1 << block.order)) {
-        status = block_to_settle(heap, *at, end, &block);
+    for (*at = mfn; *at < end && !status; *at = behind(&seen)) {
+        status = block_to_settle(heap, *at, end, &seen);
         if (!status)
-            status = settle_block(heap, &block, owed);
+            status = settle_block(heap, &seen, owed);
         if (status)
             break;
     }
@@ -337,13 +342,11 @@ struct hvmem__tally hvmem__owing(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u
 {
     struct hvmem__tally tally = {0, 0, 0};
     hvmem_mfn end = mfn + count;
-    struct hvmem_block block;
+    struct hvmem__seen seen;
 
-    for (; mfn < end; mfn = block.mfn + ((hvmem_u64)1 << block.order))
-        if (!hvmem__block_at(heap, mfn, &block) && block.owed)
-            hvmem__tally_add(
-                heap, &tally,
-                hvmem__load_acquire(hvmem__record_at(hvmem__bank_of(heap, block.mfn), block.mfn)));
+    for (; mfn < end && !hvmem__see_block(heap, mfn, &seen); mfn = behind(&seen))
+        if (seen.block.owed)
+            hvmem__tally_add(heap, &tally, seen.record);
     return tally;
 }
 

@@ -88,7 +88,7 @@ struct holder {
 static int find(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
                 hvmem_mfn mfn, struct holder *h)
 {
-    if (!b->live || !hvmem__bank_holds(b, mfn) ||
+    if (!b->live || hvmem__arena_of(heap, b) != arena || !hvmem__bank_holds(b, mfn) ||
         !hvmem__arena_block(heap, arena, b, mfn, &h->head, &h->bank))
         return 0;
     h->record = hvmem__load(hvmem__record_at(h->bank, h->head));

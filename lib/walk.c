@@ -55,10 +55,11 @@ int hvmem__next_owned(struct hvmem_heap *heap, hvmem_u32 owner, hvmem_mfn *at, h
         *at = end;
         return 0;
     }
-    arena = hvmem__arena_of(heap, b);
-    state = hvmem__lock_arena(heap, arena);
+    arena = hvmem__bank_lock(heap, b, &state);
+    if (!arena)
+        return -1;
     found->bank = b;
-    if (b->live && hvmem__bank_holds(b, *at))
+    if (hvmem__bank_holds(b, *at))
         result = next_in(b, owner, at, end, found);
     hvmem__unlock_arena(heap, arena, state);
     return result;

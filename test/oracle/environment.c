@@ -95,8 +95,16 @@ static hvmem_cpu host_this_cpu(void *host)
     return world_cpu();
 }
 
+/* The calling thread has no library lock and its CPU is in no section: another CPU gets its turn. */
+static void between(struct world *world)
+{
+    if (world->between != NULL && locks_held == 0 && pins == 0)
+        world->between(world);
+}
+
 static hvmem_u64 host_pin(void *host)
 {
+    between(host);
     if (pins++ != 0)
         world_fail(host, "pins nest");
     return 0x70696e00u + world_cpu();
@@ -108,6 +116,7 @@ static void host_unpin(void *host, hvmem_u64 state)
         world_fail(host, "unpin without pin");
     if (state != 0x70696e00u + world_cpu())
         world_fail(host, "unpin got %#llx, not what pin returned", (unsigned long long)state);
+    between(host);
 }
 
 static void host_relax(void *host)
@@ -139,6 +148,7 @@ static void host_lock(void *host, struct hvmem_lock *lock)
 {
     struct world *world = host;
 
+    between(world);
     if (!world->smp && world->config.lock_regime == HVMEM_LOCK_CALLER)
         world_fail(world, "lock taken where the caller serialises");
     if (world->config.lock_regime == HVMEM_LOCK_IRQSAVE && interrupts_off == 0)
@@ -155,6 +165,7 @@ static void host_unlock(void *host, struct hvmem_lock *lock)
     else
         locks_held--;
     __atomic_store_n(&lock->next, 0, __ATOMIC_RELEASE);
+    between(host);
 }
 
 static hvmem_status host_barrier_cpu(void *host, hvmem_cpu cpu)

@@ -108,6 +108,9 @@ struct world {
     /* If set: asked before barrier_cpu does its work, what it fails with; called in waiting loops. */
     hvmem_status (*barrier)(struct world *world, hvmem_cpu cpu);
     void (*relaxing)(struct world *world);
+    /* If set: called where a call of the library takes or has released a lock (WORLD_HOST_LOCK) or a pin
+     * and has none: what another CPU does just then. */
+    void (*between)(struct world *world);
 
     /* Debts by frame in [debt_base, debt_base + debt_frames): HVMEM_OWES_* without TLB ... */
     hvmem_mfn debt_base;
