@@ -301,7 +301,7 @@ static void trust_counts(struct hvmem_heap *heap, struct hvmem__bank *b)
 /* A record without what only the heap that wrote it could go on with: tokens, populates, scrubs in steps. */
 static hvmem__record lasting(hvmem__record r)
 {
-    if (!(hvmem__rec_bias(r) & 0x8000u))
+    if (!(hvmem__rec_bias(r) & HVMEM__BIAS_SAYS))
         return hvmem__rec_with_bias(r, 0);
     return hvmem__rec_unsay(r, ~(HVMEM__BIAS_MIXED | HVMEM__BIAS_UNTOUCHED));
 }

@@ -108,10 +108,10 @@ static hvmem_status from_cache(struct hvmem_heap *heap, struct ask *ask, hvmem_m
             hvmem__record to = hvmem__rec_with_owner(
                 hvmem__rec_with_state(taken.record, HVMEM_BLOCK_ALLOCATED), ask->owner);
 
-            to |= ask->want.keep & (hvmem__record)HVMEM__BIAS_HELD << 48;
-
             *owed = hvmem__rec_owed(to);
-            if (!*owed && !ask->owner)
+            if (hvmem__unlikely(ask->want.keep >> 48))
+                to |= ask->want.keep >> 48 << 48;
+            else if (!*owed && !ask->owner)
                 to = hvmem__rec_with_bias(to, s.pc->token);
             hvmem__store(taken.at, to);
             *mfn = taken.mfn;

@@ -38,13 +38,15 @@
 typedef hvmem_u64 hvmem__record;
 
 /*
- * What `bias` says that is no token (pcpu.h), bit by bit. UNTOUCHED and HELD are a domain's blocks', which
- * then have no token, as its other blocks may (owned.c).
+ * What `bias` says that is no token (pcpu.h), bit by bit. HELD, UNTOUCHED and TABLE are said of blocks in use,
+ * the former two of a domain's. Such a block has no token, as others may.
  */
+#define HVMEM__BIAS_SAYS      0x8000u /* in all of them; from here on nothing is a token */
 #define HVMEM__BIAS_MIXED     0x8001u /* SCRUB is owed by a part of the block only */
 #define HVMEM__BIAS_HELD      0x8002u /* an open populate took it and has not mapped it yet */
 #define HVMEM__BIAS_UNTOUCHED 0x8004u /* mapped for first touch, which pays for the contents */
 #define HVMEM__BIAS_SCRUBBING 0x8008u /* alone: see hvmem__rec_scrubbed_free() */
+#define HVMEM__BIAS_TABLE     0x8010u /* a stage 2 has it for its tables, until it gives it back */
 #define HVMEM__STAMP_BITS     16u
 
 HVMEM_STATIC_ASSERT(HVMEM_ORDER_LIMIT < 32, order_fits_5_bits);
@@ -128,8 +130,7 @@ HVMEM_INLINE hvmem__record hvmem__rec_with_link(hvmem__record r, hvmem_u32 link)
 }
 
 /*
- * Dirt of a block or of half a buddy node. MIXED blocks keep the dirt of their two halves in the
- * record of the right half's first frame, so that one dirty page does not make 1 GiB dirty.
+ * Dirt of a block or of half a buddy node; of a MIXED one the record at its right half's start tells more.
  */
 #define HVMEM__DIRT_CLEAN 0u
 #define HVMEM__DIRT_DIRTY 1u
@@ -145,34 +146,38 @@ HVMEM_INLINE int hvmem__rec_scrubbed_free(hvmem__record r)
            hvmem__rec_bias(r) == HVMEM__BIAS_SCRUBBING;
 }
 
-#define HVMEM__SAYS_HELD      (HVMEM__BIAS_HELD & 0x7fffu)
-#define HVMEM__SAYS_UNTOUCHED (HVMEM__BIAS_UNTOUCHED & 0x7fffu)
-
-/* Which of HVMEM__SAYS_* the bias of a domain's block says; mostly none. (A link is no bias.) */
+/* Which of HELD, UNTOUCHED and TABLE a block in use says, less _SAYS; mostly none. (A link is no bias.) */
 HVMEM_INLINE hvmem_u32 hvmem__rec_said(hvmem__record r)
 {
-    if (hvmem__likely(!(r >> 63)) || !hvmem__rec_owner(r) ||
-        hvmem__rec_state(r) == HVMEM_BLOCK_GATHERED)
+    if (hvmem__likely(!(r >> 63)) || (hvmem__rec_state(r) != HVMEM_BLOCK_ALLOCATED &&
+                                      hvmem__rec_state(r) != HVMEM_BLOCK_OFFLINING))
         return 0;
-    return hvmem__rec_bias(r) & (HVMEM__SAYS_HELD | HVMEM__SAYS_UNTOUCHED);
+    return hvmem__rec_bias(r) & ~HVMEM__BIAS_SAYS &
+           (HVMEM__BIAS_HELD | HVMEM__BIAS_UNTOUCHED | HVMEM__BIAS_TABLE);
 }
 
-/*
- * A domain's block is mapped untouched: its contents are paid for at first touch, part by part, and its dirt
- * tells which parts still are to be (touched.h).
- */
+/* Mapped untouched: first touches pay for its contents; its dirt tells what is left to pay (touched.h). */
 HVMEM_INLINE int hvmem__rec_untouched(hvmem__record r)
 {
-    return (hvmem__rec_said(r) & HVMEM__SAYS_UNTOUCHED) != 0;
+    return (hvmem__rec_said(r) & HVMEM__BIAS_UNTOUCHED) != 0;
 }
 
-/*
- * A populate's until it is mapped: who would free, gather or share it by its number is refused, so that
- * the frames of a slot can be nobody else's when they are mapped or given back.
- */
+/* A populate's until it is mapped: a slot's frames are nobody else's when they are mapped or given back. */
 HVMEM_INLINE int hvmem__rec_held(hvmem__record r)
 {
-    return (hvmem__rec_said(r) & HVMEM__SAYS_HELD) != 0;
+    return (hvmem__rec_said(r) & HVMEM__BIAS_HELD) != 0;
+}
+
+/* A stage 2's, in use as a table or ready for it: until hardware walks it no more, and it is given back. */
+HVMEM_INLINE int hvmem__rec_table(hvmem__record r)
+{
+    return (hvmem__rec_said(r) & HVMEM__BIAS_TABLE) != 0;
+}
+
+/* Either: who would free, gather or share it by its number is refused. */
+HVMEM_INLINE int hvmem__rec_kept(hvmem__record r)
+{
+    return (hvmem__rec_said(r) & (HVMEM__BIAS_HELD | HVMEM__BIAS_TABLE)) != 0;
 }
 
 HVMEM_INLINE hvmem_u32 hvmem__rec_dirt(hvmem__record r)
@@ -186,12 +191,12 @@ HVMEM_INLINE hvmem_u32 hvmem__rec_dirt(hvmem__record r)
 /* The same without some of the bits that say something, tokens apart. */
 HVMEM_INLINE hvmem__record hvmem__rec_unsay(hvmem__record r, hvmem_u32 bits)
 {
-    hvmem_u32 bias = hvmem__rec_bias(r) & ~(bits & 0x7fffu);
+    hvmem_u32 bias = hvmem__rec_bias(r) & ~(bits & ~HVMEM__BIAS_SAYS);
 
-    return hvmem__rec_with_bias(r, bias == 0x8000u ? 0 : bias);
+    return hvmem__rec_with_bias(r, bias == HVMEM__BIAS_SAYS ? 0 : bias);
 }
 
-/* An untouched block stays so, unless it becomes clean: then it owes no clean either. One held stays held. */
+/* An untouched block stays so, unless it becomes clean: then it owes no clean either. One kept stays kept. */
 HVMEM_INLINE hvmem__record hvmem__rec_with_dirt(hvmem__record r, hvmem_u32 dirt)
 {
     hvmem_u32 owed = hvmem__rec_owed(r) & ~HVMEM_OWES_SCRUB, kept = hvmem__rec_said(r);
@@ -199,11 +204,11 @@ HVMEM_INLINE hvmem__record hvmem__rec_with_dirt(hvmem__record r, hvmem_u32 dirt)
     if (dirt != HVMEM__DIRT_CLEAN)
         owed |= HVMEM_OWES_SCRUB;
     if (hvmem__unlikely(kept != 0)) {
-        if (dirt == HVMEM__DIRT_CLEAN && kept & HVMEM__SAYS_UNTOUCHED) {
+        if (dirt == HVMEM__DIRT_CLEAN && kept & HVMEM__BIAS_UNTOUCHED) {
             owed &= ~HVMEM_OWES_DCACHE;
-            kept &= ~HVMEM__SAYS_UNTOUCHED;
+            kept &= ~HVMEM__BIAS_UNTOUCHED;
         }
-        kept |= kept ? 0x8000u : 0;
+        kept |= kept ? HVMEM__BIAS_SAYS : 0;
     }
     if (dirt == HVMEM__DIRT_MIXED)
         kept |= HVMEM__BIAS_MIXED;

@@ -323,7 +323,7 @@ hvmem_status hvmem__may_free(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order
         return HVMEM_E_OWNER;
     *bank = b;
     *record = r;
-    return hvmem__unlikely(hvmem__rec_held(r)) ? HVMEM_E_GATHERED : HVMEM_OK;
+    return hvmem__unlikely(hvmem__rec_kept(r)) ? HVMEM_E_GATHERED : HVMEM_OK;
 }
 
 hvmem_status hvmem__free_checked(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order,
@@ -334,9 +334,11 @@ hvmem_status hvmem__free_checked(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_o
 
     for (tries = 0; tries < HVMEM__SEIZE_TRIES; tries++) {
         struct hvmem__bank *b;
-        hvmem__record r;
+        hvmem__record r = 0;
 
         status = hvmem__may_free(heap, mfn, order, owner, &b, &r);
+        if (status == HVMEM_E_GATHERED && owed & HVMEM__FROM_STAGE2 && hvmem__rec_table(r))
+            status = HVMEM_OK;
         if (status)
             return status;
         status = hvmem__free_block(heap, b, mfn, r, owed);

@@ -18,6 +18,8 @@
 #define HVMEM__SCRUBBED 0x400u
 /* Likewise: the owner's ids are gone, with their flush: no TLB debt for its sake, but for FOREIGN. */
 #define HVMEM__GONE 0x200u
+/* Likewise: it is the stage 2 whose table the block is that frees it. */
+#define HVMEM__FROM_STAGE2 0x800u
 
 /* The block that holds mfn, as it is now. E_FOREIGN. No lock held. */
 hvmem_status hvmem__block_at(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvmem_block *block);
@@ -40,7 +42,7 @@ hvmem_status hvmem__state_error(hvmem_u32 state);
  * Every check of a free: the block that starts at mfn, its bank and its record as it was seen, which
  * is to be claimed by compare-exchange. owner: the block must be this domain's (NULL inside: the
  * host's); NULL: anybody's. Errors: those of hvmem_free_owned(); all but E_GATHERED of a block that is
- * HELD leave *bank and *record as they were. No lock held.
+ * kept (hvmem__rec_kept()) leave *bank and *record as they were. No lock held.
  */
 hvmem_status hvmem__may_free(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order,
                              const struct hvmem_domain *const *owner, struct hvmem__bank **bank,

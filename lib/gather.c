@@ -257,7 +257,8 @@ static void release(struct hvmem_gather *gather, hvmem_u32 list, hvmem_mfn mfn)
         if (list == LIST_TABLES && mapping->table_free)
             mapping->table_free(mapping->ctx, mfn, gather->settled);
     } else if (list == LIST_TABLES && mapping->table_free) {
-        hvmem__gathered_restore(heap, mfn);
+        hvmem__gathered_restore(heap, mfn,
+                                mapping->flags & HVMEM__MAPPING_STAGE2 ? HVMEM__BIAS_TABLE : 0);
         mapping->table_free(mapping->ctx, mfn, HVMEM_OK);
     } else {
         hvmem__gathered_free(heap, mfn);
@@ -375,7 +376,7 @@ hvmem_status hvmem_gather_free(struct hvmem_gather *gather, hvmem_mfn mfn, hvmem
     if (owed & ~HVMEM_OWES_ANY)
         return refuse(gather, HVMEM_E_ARG, mfn);
     leaver.domain = domain;
-    leaver.anybody = leaver.held = 0;
+    leaver.anybody = leaver.held = leaver.table = 0;
     leaver.owed = owed & ~HVMEM_OWES_TLB;
     leaver.owed_by_owner = gather->mapping->heap->owed_on_free & ~HVMEM_OWES_TLB;
     if (!(gather->flags & HVMEM__GATHER_EXEC))
@@ -408,8 +409,8 @@ static void add_table(struct hvmem_gather *gather, hvmem_u64 addr, hvmem_u32 lev
     hvmem__gather_add_walks(gather, addr & ~in_span, addr | in_span, &piece);
 }
 
-hvmem_status hvmem_gather_table(struct hvmem_gather *gather, hvmem_mfn mfn, hvmem_u64 addr,
-                                hvmem_u32 level, hvmem_u32 flags)
+hvmem_status hvmem__gather_table(struct hvmem_gather *gather, hvmem_mfn mfn, hvmem_u64 addr,
+                                 hvmem_u32 level, hvmem_u32 flags, int own)
 {
     hvmem_status status = hvmem__gather_check(gather);
     struct hvmem_mapping *mapping;
@@ -431,10 +432,17 @@ hvmem_status hvmem_gather_table(struct hvmem_gather *gather, hvmem_mfn mfn, hvme
     }
     memset(&leaver, 0, sizeof leaver);
     leaver.anybody = 1;
+    leaver.table = own;
     status = take(gather, LIST_TABLES, mfn, 0, &leaver);
     if (!status)
         add_table(gather, addr, level, flags); /* once more: it may have settled early */
     return status ? refuse(gather, status, mfn) : HVMEM_OK;
+}
+
+hvmem_status hvmem_gather_table(struct hvmem_gather *gather, hvmem_mfn mfn, hvmem_u64 addr,
+                                hvmem_u32 level, hvmem_u32 flags)
+{
+    return hvmem__gather_table(gather, mfn, addr, level, flags, 0);
 }
 
 /* ---- the end -------------------------------------------------------------------------------- */

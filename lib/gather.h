@@ -61,6 +61,10 @@ hvmem_status hvmem__gather_check(const struct hvmem_gather *gather);
 hvmem_status hvmem__gather_run(struct hvmem_gather *gather, hvmem_u64 addr, hvmem_u64 entries,
                                hvmem_u32 shift, hvmem_u32 level, hvmem_u32 flags);
 
+/* hvmem_gather_table(); own: the table is the stage 2's whose mapping this is, as only it can say. */
+hvmem_status hvmem__gather_table(struct hvmem_gather *gather, hvmem_mfn mfn, hvmem_u64 addr,
+                                 hvmem_u32 level, hvmem_u32 flags, int own);
+
 /*
  * Whether these table pages of the heap can all be told to the gather without a flush on the way, and what
  * makes room where not: everything told so far is invalidated and given back. The latter under no

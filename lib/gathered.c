@@ -21,8 +21,9 @@ hvmem_status hvmem__gathered_take(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_
         hvmem_status status = hvmem__may_free(
             heap, mfn, order, leaver->anybody ? HVMEM_NULL : &leaver->domain, &b, &from);
 
-        /* A populate's own block, which ops.map cannot but withhold. */
-        if (status == HVMEM_E_GATHERED && leaver->held && hvmem__rec_held(from))
+        /* A populate's own block, which ops.map cannot but withhold; a table of the stage 2 that asks. */
+        if (status == HVMEM_E_GATHERED &&
+            ((leaver->held && hvmem__rec_held(from)) || (leaver->table && hvmem__rec_table(from))))
             status = HVMEM_OK;
         if (status)
             return status;
@@ -125,12 +126,12 @@ void hvmem__gathered_free(struct hvmem_heap *heap, hvmem_mfn mfn)
     hvmem__watch(heap);
 }
 
-void hvmem__gathered_restore(struct hvmem_heap *heap, hvmem_mfn mfn)
+void hvmem__gathered_restore(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u32 bias)
 {
     struct hvmem__bank *b;
     hvmem_u64 frames;
     hvmem__record from = gathered(heap, mfn, &b, &frames);
-    hvmem__record to = unlinked(heap, from, HVMEM_BLOCK_ALLOCATED);
+    hvmem__record to = hvmem__rec_with_bias(unlinked(heap, from, HVMEM_BLOCK_ALLOCATED), bias);
     struct hvmem__tally tally = {0, 0, 0};
 
     hvmem__tally_add(heap, &tally, to);

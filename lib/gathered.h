@@ -24,6 +24,7 @@ struct hvmem__leaver {
     const struct hvmem_domain *domain; /* must be the owner, NULL: the host; */
     int anybody;                       /* unless this is set */
     int held;                          /* also one that a populate has not mapped yet */
+    int table;                         /* also a stage 2's table, for it is that stage 2 */
     hvmem_u32 owed;                    /* HVMEM_OWES_* to add */
     hvmem_u32 owed_by_owner;           /* to add if there is one */
 };
@@ -44,8 +45,8 @@ hvmem_mfn hvmem__gathered_next(struct hvmem_heap *heap, hvmem_mfn mfn);
  */
 void hvmem__gathered_free(struct hvmem_heap *heap, hvmem_mfn mfn);
 
-/* GATHERED -> its owner's again, for a table page that its owner keeps. No lock held. */
-void hvmem__gathered_restore(struct hvmem_heap *heap, hvmem_mfn mfn);
+/* GATHERED -> its owner's again, for a table page that its owner keeps. bias: as before. No lock held. */
+void hvmem__gathered_restore(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u32 bias);
 
 /*
  * GATHERED -> QUARANTINE, `owed` added; the owner is uncharged, the host told. Returns the number of

@@ -120,6 +120,9 @@ int hvmem__magazine_take_middle(struct hvmem_heap *heap, hvmem_u32 order, hvmem_
     return done;
 }
 
+/* Of a record, what says whether a plain free may take the block: all but stamp and token. */
+#define PLAIN_BITS 0x80000000ffffffffull
+
 /*
  * Take the block of a plain free from its owner; whether it was one. Whoever hands out or frees such a
  * block changes its record as here, or finds it changed (frame.h). Inside the section.
@@ -137,9 +140,8 @@ HVMEM_INLINE int claim(struct hvmem_heap *heap, const struct hvmem__pcpu *pc,
         return 1;
     }
     (void)HVMEM_TEST_POINT("magazine_claim");
-    /* Order, state, no debt, no owner; stamp and bias may be anything. */
-    return (hvmem_u32)record == (hvmem_u32)mag->given &&
-           !hvmem__biased_elsewhere(heap, pc, record) &&
+    /* Order, state, no debt, no owner; stamp and token may be anything, but it may be a stage 2's table. */
+    return !((record ^ mag->given) & PLAIN_BITS) && !hvmem__biased_elsewhere(heap, pc, record) &&
            hvmem__frame_claim(&heap->host, at, record, mag->cached);
 }
 

@@ -28,6 +28,9 @@
 
 #define HVMEM__MAPPING_SELF 0x6d617070u
 
+/* Among hvmem_mapping.flags: a stage 2's, whose table pages are blocks with HVMEM__BIAS_TABLE. */
+#define HVMEM__MAPPING_STAGE2 0x80000000u
+
 HVMEM_INLINE int hvmem__mapping_valid(const struct hvmem_mapping *mapping)
 {
     return mapping && mapping->self == ((hvmem_uptr)mapping ^ HVMEM__MAPPING_SELF);

@@ -46,16 +46,16 @@
 #include "bank.h"
 #include "claim.h"
 
-#define HVMEM__MAGS          10u     /* magazines: one for each order up to 9 */
-#define HVMEM__MAG_ORDER1    9u      /* the order that has queues and requests, beside order 0 */
-#define HVMEM__MAG_SLOTS     64u     /* capacity, order 0 */
-#define HVMEM__MAG_SLOTS1    16u     /* capacity, order 9 */
-#define HVMEM__MAG_MIDDLE    88u     /* all others: 11 MiB of 4 KiB frames (hvmem__mag_slots) */
-#define HVMEM__OUT_SLOTS     64u     /* outgoing batch */
-#define HVMEM__AGEING_SLOTS  2048u   /* blocks that age, order 0: 8 MiB of 4 KiB frames */
-#define HVMEM__AGEING_SLOTS1 16u     /* order 9 */
-#define HVMEM__TOKENS        0x8000u /* tokens a heap has; 0 means none */
-#define HVMEM__NEAR          64u     /* banks remembered, by the low bits of the arena's number */
+#define HVMEM__MAGS          10u   /* magazines: one for each order up to 9 */
+#define HVMEM__MAG_ORDER1    9u    /* the order that has queues and requests, beside order 0 */
+#define HVMEM__MAG_SLOTS     64u   /* capacity, order 0 */
+#define HVMEM__MAG_SLOTS1    16u   /* capacity, order 9 */
+#define HVMEM__MAG_MIDDLE    88u   /* all others: 11 MiB of 4 KiB frames (hvmem__mag_slots) */
+#define HVMEM__OUT_SLOTS     64u   /* outgoing batch */
+#define HVMEM__AGEING_SLOTS  2048u /* blocks that age, order 0: 8 MiB of 4 KiB frames */
+#define HVMEM__AGEING_SLOTS1 16u   /* order 9 */
+#define HVMEM__TOKENS        HVMEM__BIAS_SAYS /* tokens a heap has; 0 means none */
+#define HVMEM__NEAR          64u /* banks remembered, by the low bits of the arena's number */
 #define HVMEM__FILLED        (1u | 1u << HVMEM__MAG_ORDER1) /* always in pcpu.filled */
 #define HVMEM__NO_CPU        0xffffffffu
 

@@ -27,8 +27,8 @@ hvmem_node hvmem__own_node(const struct hvmem_heap *heap);
 /*
  * hvmem_alloc() without report. drawn: NULL, or the caller has checked the request, and will pay what
  * it defers before anybody sees the frames, so that deferring is allowed in any state of the domain;
- * it is told which claims of the frames' node were used. bias: HVMEM__BIAS_HELD if they are a populate's
- * until it lets go of them, or 0.
+ * it is told which claims of the frames' node were used. bias: HVMEM__BIAS_HELD or _TABLE, whose they are
+ * until they are let go of or given back, or 0.
  */
 hvmem_status hvmem__alloc(struct hvmem_heap *heap, const struct hvmem_request *request,
                           hvmem_u32 bias, struct hvmem__drawn *drawn, hvmem_mfn *mfn);

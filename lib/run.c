@@ -370,7 +370,7 @@ static hvmem_status free_step(struct hvmem_heap *heap, hvmem_u32 owner, hvmem_mf
         return HVMEM_E_FREE;
     if (owner != HVMEM__ANY_OWNER && hvmem__rec_owner(r) != owner)
         return HVMEM_E_OWNER;
-    if (hvmem__unlikely(hvmem__rec_held(r)) && !(owed & HVMEM__UNUSED))
+    if (hvmem__unlikely(hvmem__rec_kept(r)) && !(owed & HVMEM__UNUSED))
         return HVMEM_E_GATHERED;
     if (block->mfn != *at || stop > end)
         return split_off(heap, b, block->mfn, r, *at, stop < end ? stop : end);
@@ -428,12 +428,12 @@ hvmem_status hvmem_reserve(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 cou
     return status ? hvmem__refuse(heap, status, mfn, HVMEM_ORDER_ANY, count) : HVMEM_OK;
 }
 
-/* Whether a populate holds the block that was seen; its bank may have gone since. */
-static int is_held(struct hvmem_heap *heap, const struct hvmem_block *block)
+/* Whether the block that was seen is a populate's or a stage 2's; its bank may have gone since. */
+static int is_kept(struct hvmem_heap *heap, const struct hvmem_block *block)
 {
     struct hvmem__bank *b = hvmem__bank_of(heap, block->mfn);
 
-    return b && hvmem__rec_held(hvmem__load(hvmem__record_at(b, block->mfn)));
+    return b && hvmem__rec_kept(hvmem__load(hvmem__record_at(b, block->mfn)));
 }
 
 hvmem_status hvmem_free_run(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count)
@@ -452,7 +452,7 @@ hvmem_status hvmem_free_run(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 co
         status = hvmem__block_at(heap, at, &block);
         if (!status && block.state != HVMEM_BLOCK_RESERVED)
             status = hvmem__state_error(block.state);
-        if (!status && is_held(heap, &block))
+        if (!status && is_kept(heap, &block))
             status = HVMEM_E_GATHERED;
         if (!status)
             at = block.mfn + ((hvmem_u64)1 << block.order);

@@ -114,6 +114,8 @@ hvmem_status hvmem__s2_frames(struct hvmem_stage2 *s2, hvmem_u32 order, hvmem_mf
 hvmem_maddr hvmem__s2_take(struct hvmem_stage2 *s2);
 /* Bring the pool to `tables`. No lock held. HVMEM_E_LIMIT, HVMEM_E_PHASE, those of hvmem_alloc(). */
 hvmem_status hvmem__s2_fill(struct hvmem_stage2 *s2, hvmem_u64 tables);
+/* Table pages that nobody walks go back to the heap, no longer counted as held; owed: as hvmem__free_checked(). */
+void hvmem__s2_release(struct hvmem_stage2 *s2, hvmem_mfn mfn, hvmem_u32 order, hvmem_u32 owed);
 /* A table page that nobody walks goes back to the pool or the heap. No lock held. */
 void hvmem__s2_give_back(struct hvmem_stage2 *s2, hvmem_mfn mfn);
 /* table_free of the mapping. */

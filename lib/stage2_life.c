@@ -166,6 +166,7 @@ static hvmem_status init(void *memory, hvmem_size bytes, const struct hvmem_stag
     status = hvmem_mapping_init(&s2->mapping, &mapping);
     if (status)
         return status;
+    s2->mapping.flags |= HVMEM__MAPPING_STAGE2;
     status = make_root(s2);
     if (status) {
         (void)hvmem_mapping_fini(&s2->mapping);
@@ -308,9 +309,7 @@ static int unhook(struct hvmem_stage2 *s2, struct hvmem__s2_open *open, hvmem_mf
 /* No lock held. Nothing walks the table any more, which the one flush has seen to: it owes none. */
 static void free_table(struct hvmem_stage2 *s2, hvmem_mfn mfn, hvmem_u32 order)
 {
-    const struct hvmem_domain *owner = s2->domain;
-
-    (void)hvmem__free_checked(s2->heap, mfn, order, &owner, HVMEM__GONE);
+    hvmem__s2_release(s2, mfn, order, HVMEM__GONE);
 }
 
 /* A table out of the pool, or HVMEM__NO_MFN: then everything is counted as gone. Under the lock. */

@@ -288,8 +288,8 @@ static int start_merge(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 level,
         if (hvmem__s2_cached(s2, table[i], path.walkable))
             hvmem__s2_tell(s2, gather, gfn + ((hvmem_u64)i << hvmem__s2_order(level + 1)), 1,
                            level + 1, table[i]);
-    (void)hvmem_gather_table(gather, hvmem__s2_address(&s2->f, old) >> 12, gfn << 12, level + 1,
-                             HVMEM_TABLE_TOLD);
+    (void)hvmem__gather_table(gather, hvmem__s2_address(&s2->f, old) >> 12, gfn << 12, level + 1,
+                              HVMEM_TABLE_TOLD, 1);
     s2->used--;
     s2->leaves[hvmem__s2_size(level + 1)] -= 512;
     s2->leaves[hvmem__s2_size(level)]++;

@@ -3,6 +3,7 @@
 #include "stage2.h"
 
 #include "cache.h"
+#include "free.h"
 #include "gather.h"
 #include "request.h"
 
@@ -67,10 +68,10 @@ void hvmem__s2_prune(struct hvmem_stage2 *s2, struct hvmem__s2_path *path, hvmem
         path->entry = table;
         hvmem__s2_put(s2, path, 0);
         s2->used--;
-        (void)hvmem_gather_table(gather, hvmem__s2_address(&s2->f, table) >> 12,
-                                 (gfn >> hvmem__s2_order(level - 1))
-                                     << hvmem__s2_order(level - 1) << 12,
-                                 level, HVMEM_TABLE_TOLD);
+        (void)hvmem__gather_table(gather, hvmem__s2_address(&s2->f, table) >> 12,
+                                  (gfn >> hvmem__s2_order(level - 1))
+                                      << hvmem__s2_order(level - 1) << 12,
+                                  level, HVMEM_TABLE_TOLD, 1);
     }
 }
 
@@ -169,7 +170,7 @@ hvmem_status hvmem__s2_frames(struct hvmem_stage2 *s2, hvmem_u32 order, hvmem_mf
     request.hi = (hvmem_mfn)1 << (s2->output_bits - 12);
     status = hvmem__request_check(s2->heap, &request);
     if (!status)
-        status = hvmem__alloc(s2->heap, &request, 0, &drawn, mfn);
+        status = hvmem__alloc(s2->heap, &request, HVMEM__BIAS_TABLE, &drawn, mfn);
     for (i = 0; i < (hvmem_u64)1 << order && !status; i++) {
         memset(hvmem__s2_table(s2, (hvmem_maddr)(*mfn + i) << 12), 0, 4096);
         hvmem__give_way(s2->heap);
@@ -182,10 +183,11 @@ static hvmem_status one_table(struct hvmem_stage2 *s2, hvmem_mfn *mfn)
     return HVMEM_TEST_POINT("stage2.table") ? HVMEM_E_NOMEM : hvmem__s2_frames(s2, 0, mfn);
 }
 
-/* Back to the heap; it is no longer counted as held. */
-static void release(struct hvmem_stage2 *s2, hvmem_mfn mfn)
+void hvmem__s2_release(struct hvmem_stage2 *s2, hvmem_mfn mfn, hvmem_u32 order, hvmem_u32 owed)
 {
-    (void)hvmem_free_owned(s2->heap, mfn, 0, s2->domain, 0);
+    const struct hvmem_domain *owner = s2->domain;
+
+    (void)hvmem__free_checked(s2->heap, mfn, order, &owner, owed | HVMEM__FROM_STAGE2);
 }
 
 hvmem_status hvmem__s2_fill(struct hvmem_stage2 *s2, hvmem_u64 tables)
@@ -229,7 +231,7 @@ void hvmem__s2_give_back(struct hvmem_stage2 *s2, hvmem_mfn mfn)
         s2->held--;
     hvmem__s2_unlock(s2, state);
     if (!keep)
-        release(s2, mfn);
+        hvmem__s2_release(s2, mfn, 0, 0);
 }
 
 HVMEM_CALLBACK void hvmem__s2_table_free(void *ctx, hvmem_mfn mfn, hvmem_status status)

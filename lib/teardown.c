@@ -52,14 +52,18 @@ static hvmem_status unmap(struct hvmem_domain *domain)
     return status;
 }
 
-/* Free one block. Blocks that a gather or the quarantine holds are left to them. */
+/*
+ * Free one block. Blocks that a gather or the quarantine holds are left to them, tables to their stage 2: as
+ * long as it is not torn down hardware may walk them.
+ */
 static void free_one(struct hvmem_domain *domain, const struct hvmem__owned *found)
 {
     hvmem__record r = found->record;
     hvmem_u32 tries;
 
     for (tries = 0; tries < HVMEM__SEIZE_TRIES; tries++) {
-        if (hvmem__rec_owner(r) != domain->id || hvmem__state_error(hvmem__rec_state(r)))
+        if (hvmem__rec_owner(r) != domain->id || hvmem__state_error(hvmem__rec_state(r)) ||
+            hvmem__rec_table(r))
             return;
         if (hvmem__free_block(domain->heap, found->bank, found->mfn, r,
                               domain->ids_gone ? HVMEM__GONE : 0) != HVMEM_E_FREE)

@@ -164,7 +164,8 @@ HVMEM_API hvmem_status hvmem_domain_foreign(struct hvmem_domain *domain, hvmem_m
  * HVMEM_TEARDOWN_IDS_GONE says that all its spaces were, with their flush), freed frames owe no flush of
  * translations for its sake: only what they owed before, and FOREIGN ones.
  * Errors: HVMEM_E_ARG, HVMEM_E_STALE, HVMEM_E_BUSY (vCPUs run or are attached; another CPU is in a call
- * of the domain; a gather or quarantine holds frames of it: try again), and what ops.unmap_all returned.
+ * of the domain; a gather or quarantine holds frames of it, or a stage 2 that is not attached has tables which
+ * it pays for: try again), and what ops.unmap_all returned.
  * The domain is DYING after any of them but ARG and STALE.
  */
 #define HVMEM_TEARDOWN_IDS_GONE 1u

@@ -134,8 +134,8 @@ HVMEM_API hvmem_status hvmem_gather_change(struct hvmem_gather *gather, hvmem_u6
  * translated addr, was unhooked and goes to table_free after a flush that covers cached walks.
  * Without HVMEM_TABLE_TOLD every page it could map is flushed. Frames of the heap must be allocated
  * blocks of order 0; others are held in the gather, and the 17th of them settles early.
- * Errors, as hvmem_gather_entry; HVMEM_E_FREE and the other codes of hvmem_free: the page is not
- * the gather's then, but what it translated is flushed.
+ * Errors, as hvmem_gather_entry; HVMEM_E_FREE and the other codes of hvmem_free (HVMEM_E_GATHERED also for
+ * what a stage 2 has for tables): the page is not the gather's then, but what it translated is flushed.
  */
 HVMEM_API hvmem_status hvmem_gather_table(struct hvmem_gather *gather, hvmem_mfn mfn,
                                           hvmem_u64 addr, hvmem_u32 level, hvmem_u32 flags);

@@ -153,7 +153,8 @@ HVMEM_API hvmem_status hvmem_stage2_size(const struct hvmem_stage2_config *confi
 
 /*
  * Make an empty stage 2 in memory[0 .. bytes), root tables allocated and zeroed. The memory is the
- * library's until hvmem_stage2_teardown() returned HVMEM_OK.
+ * library's until hvmem_stage2_teardown() returned HVMEM_OK, as are the pages for tables: who frees, gathers
+ * or shares one by its number is told HVMEM_E_GATHERED.
  * Errors: HVMEM_E_ARG (null, flag, format, level, bits; arm64 without FORCE_WB where the back-end has
  * HVMEM_CAP_FWB), HVMEM_E_UNSUPPORTED (FORCE_WB where it has not), HVMEM_E_VERSION, HVMEM_E_BUFFER, HVMEM_E_ORDER (largest), HVMEM_E_LIMIT (max_tables below the root), those of hvmem_alloc().
  */
@@ -219,10 +220,9 @@ HVMEM_API hvmem_status hvmem_stage2_reserve(struct hvmem_stage2 *s2, hvmem_u64 t
 
 /*
  * Unmap and free everything, tables and root, in slices: HVMEM_AGAIN until done, also while another CPU
- * pays for a first touch that it began before. One whole-space
- * flush before the first table is freed. Other calls are refused from the first slice on; those under
- * way then end as they would, and the memory is the caller's when the last of them has returned. No
- * CPU may load the root again. Errors: HVMEM_E_STALE, HVMEM_E_BUSY (another CPU is in it, a device
+ * pays for a first touch that it began before. One whole-space flush before the first table is freed. Other
+ * calls are refused from the first slice on; those under way then end as they would, and the memory is the
+ * caller's when the last of them has returned. No CPU may load the root again. Errors: HVMEM_E_STALE, HVMEM_E_BUSY (another CPU is in it, a device
  * shares the tables, a gather is open), HVMEM_E_PHASE (done already).
  */
 HVMEM_API hvmem_status hvmem_stage2_teardown(struct hvmem_stage2 *s2, struct hvmem_cursor *cursor);

@@ -54,7 +54,7 @@ typedef hvmem_i32 hvmem_status;
 #define HVMEM_E_OWNER       (-53) /* frame belongs to another owner */
 #define HVMEM_E_OFFLINE     (-54) /* frame is offline or going offline */
 #define HVMEM_E_QUARANTINE  (-55) /* frame waits for a flush that did not come back */
-#define HVMEM_E_GATHERED    (-56) /* frame is held: by an open gather, by a populate */
+#define HVMEM_E_GATHERED    (-56) /* frame is held: by a gather or a populate, as a table */
 #define HVMEM_E_OWED        (-57) /* maintenance is still owed and the call must not drop it */
 
 /* State of the library itself. */

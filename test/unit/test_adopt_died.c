@@ -5,6 +5,7 @@
  */
 #include "expect.h"
 #include "lib/gathered.h"
+#include "lib/request.h"
 #include "lib/sets.h"
 
 #include <stdlib.h>
@@ -277,4 +278,36 @@ TEST(gathered_frames_owe_their_contents)
     for (i = 0; i < count; i++)
         CHECK_EQ(hvmem_free(died.fresh->heap, rest[i], 0), HVMEM_OK);
     died_end(&died);
+}
+
+/* A stage 2 died with its heap: what it had for tables is its owner's like any other block, clean table or not. */
+TEST(tables_of_the_dead_are_blocks)
+{
+    hvmem_u32 i;
+
+    for (i = 0; i < 4; i++) {
+        struct died died = died_new(0, 64, 0);
+        struct hvmem_domain *domain = world_domain(died.old, 1, ~0ull, 0, NULL);
+        struct hvmem_request request = expect_block(i & 1 ? 2 : 0, domain);
+        hvmem_mfn mfn[2] = {0, 0};
+        hvmem_u32 owner;
+
+        for (owner = 0; owner < 2; owner++) {
+            request.domain = owner ? domain : NULL;
+            REQUIRE_EQ(hvmem__alloc(died.old->heap, &request, HVMEM__BIAS_TABLE, NULL, &mfn[owner]),
+                       HVMEM_OK);
+            CHECK(hvmem__rec_table(*hvmem__record_at(died.bank, mfn[owner])));
+        }
+        if (i & 2)
+            CHECK_EQ(hvmem_quiesce(died.old->heap), HVMEM_OK);
+        domain = world_domain(died.fresh, 1, ~0ull, 0, NULL);
+        CHECK_EQ(adopt(&died), HVMEM_OK);
+        CHECK_AUDIT(died.fresh);
+        REQUIRE_EQ(world_smp(died.fresh), HVMEM_OK);
+        CHECK_EQ(expect_domain(domain).pages, 1u << request.order);
+        CHECK_EQ(hvmem_free_owned(died.fresh->heap, mfn[0], request.order, NULL, 0), HVMEM_OK);
+        CHECK_EQ(hvmem_free_owned(died.fresh->heap, mfn[1], request.order, domain, 0), HVMEM_OK);
+        CHECK_EQ(expect_stats(died.fresh, 0).free, 64);
+        died_end(&died);
+    }
 }

@@ -4,7 +4,9 @@
  * empties them, and mistakes with blocks that lie in one.
  */
 #include "expect.h"
+#include "free.h"
 #include "magazine.h"
+#include "request.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -488,6 +490,37 @@ TEST(of_two_that_free_one_block_one_does, points)
         between("magazine_claim", 0, order);
         between("free_plain", 1, order);
     }
+}
+
+/* Pages of a stage 2, in use as tables, look like any block of the host's but for one bit. */
+TEST(tables_stay_out)
+{
+    struct world *world = magazine_world(WORLD_BARRIER);
+    hvmem_u32 order, done;
+
+    for (order = 0; order <= 9; order++) {
+        struct hvmem_request request = expect_block(order, NULL);
+        hvmem_mfn mfn = 0;
+        hvmem_cpu cpu;
+
+        pair(world, order);
+        REQUIRE_EQ(hvmem__alloc(world->heap, &request, HVMEM__BIAS_TABLE, NULL, &mfn), HVMEM_OK);
+        for (cpu = 0; cpu < 2; cpu++) {
+            world_set_cpu(cpu);
+            pair(world, order);
+            CHECK_REFUSED_AT(world, hvmem_free(world->heap, mfn, order), HVMEM_E_GATHERED, mfn);
+            CHECK_REFUSED_AT(world, hvmem_free_bulk(world->heap, &mfn, 1, order, &done),
+                             HVMEM_E_GATHERED, mfn);
+        }
+        world_set_cpu(0);
+        CHECK_EQ(hvmem__free_checked(world->heap, mfn, order, NULL, 0), HVMEM_E_GATHERED);
+        CHECK_EQ(hvmem__free_checked(world->heap, mfn, order, NULL, HVMEM__FROM_STAGE2), HVMEM_OK);
+        CHECK_EQ(expect_lookup(world, mfn).owner, 0);
+        pair(world, order);
+    }
+    CHECK_EQ(hvmem_drain(world->heap), HVMEM_OK);
+    CHECK_EQ(expect_stats(world, 0).free, FRAMES);
+    WORLD_END(world);
 }
 
 /* What one CPU may free by a plain store another frees only after it has taken that right away. */

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Pages that a stage 2 has for tables are its own, whoever is charged for them: no call takes one by its
+ * number while hardware may walk it, and all of them are free when the stage 2 is gone.
+ */
+#include "stage2_rig.h"
+
+#include <hvmem/cache.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST 64u
+
+static struct stage2_rig rig;
+static hvmem_mfn guest; /* a block of 2^9 frames, the guest's */
+static struct hvmem_block table[MOST];
+static unsigned tables;
+
+/* Every block but the guest's is a table's. */
+static void find_tables(void)
+{
+    struct hvmem_block block;
+    hvmem_u64 cursor = 0;
+
+    tables = 0;
+    while (hvmem_walk(rig.heap, &cursor, &block) == HVMEM_AGAIN)
+        if (block.state == HVMEM_BLOCK_ALLOCATED && block.mfn != guest && tables < MOST)
+            table[tables++] = block;
+}
+
+/* Tables of every level, some more in the pool; with `roots` several root tables side by side. */
+static void open_tables(uint32_t format, hvmem_u32 charged, int roots)
+{
+    struct hvmem_request request = {.size = sizeof request, .order = 9, .node = HVMEM_NODE_ANY};
+
+    stage2_rig_prepare(&rig, format);
+    rig.charged = charged;
+    if (roots) {
+        rig.config.input_bits = 33;
+        rig.config.start_level = 2;
+    }
+    REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
+    request.domain = rig.domain;
+    REQUIRE_EQ(hvmem_alloc(rig.heap, &request, &guest), HVMEM_OK);
+    CHECK_EQ(rig_map(&rig, 0, 512, guest, HVMEM_S2_RWX, HVMEM_S2_WB, NULL), HVMEM_OK);
+    CHECK_EQ(rig_map(&rig, 0x7fe01, 3, guest, HVMEM_S2_RWX, HVMEM_S2_WB, NULL), HVMEM_OK);
+    CHECK_EQ(hvmem_stage2_reserve(rig.s2, 4), HVMEM_OK);
+    find_tables();
+    CHECK(tables >= 6 && tables < MOST);
+}
+
+static void close_tables(void)
+{
+    stage2_rig_close(&rig);
+    CHECK_EQ(hvmem_free_owned(rig.heap, guest, 9, rig.domain, 0), HVMEM_OK);
+    CHECK_EQ(hvmem_free_frames(rig.heap), RIG_FRAMES);
+}
+
+/* Each call that would take it is told that it is held. */
+static void try_block(const struct hvmem_block *b)
+{
+    struct hvmem_domain *owner = b->owner ? rig.domain : NULL;
+    struct hvmem_cursor cursor = {{0}};
+    struct hvmem_gather gather = {0};
+    uint64_t before = rig.reported;
+    hvmem_u32 done = 0;
+
+    CHECK_EQ(hvmem_free(rig.heap, b->mfn, b->order), HVMEM_E_GATHERED);
+    CHECK_EQ(hvmem_free(rig.heap, b->mfn, HVMEM_ORDER_ANY), HVMEM_E_GATHERED);
+    CHECK_EQ(hvmem_free_bulk(rig.heap, &b->mfn, 1, b->order, &done), HVMEM_E_GATHERED);
+    CHECK_EQ(hvmem_free_owned(rig.heap, b->mfn, b->order, owner, 0), HVMEM_E_GATHERED);
+    CHECK_EQ(hvmem_free_owned(rig.heap, b->mfn, b->order, owner, HVMEM_OWES_SCRUB),
+             HVMEM_E_GATHERED);
+    CHECK_EQ(hvmem_free_run(rig.heap, b->mfn, 1u << b->order), HVMEM_E_GATHERED);
+    CHECK_EQ(hvmem_free_run(rig.heap, b->mfn, 1), HVMEM_E_GATHERED);
+    CHECK_EQ(hvmem_free_scrubbed(rig.heap, b->mfn, b->order, owner, 0, 0, &cursor),
+             HVMEM_E_GATHERED);
+    if (owner)
+        CHECK_EQ(hvmem_domain_foreign(owner, b->mfn, b->order), HVMEM_E_GATHERED);
+    CHECK_EQ(hvmem_gather_begin(&gather, hvmem_stage2_mapping(rig.s2), 0, 0, 4096), HVMEM_OK);
+    CHECK_EQ(hvmem_gather_free(&gather, b->mfn, b->order, owner, 0), HVMEM_E_GATHERED);
+    if (!b->order)
+        CHECK_EQ(hvmem_gather_table(&gather, b->mfn, 0, 3, 0), HVMEM_E_GATHERED);
+    CHECK_EQ(hvmem_gather_finish(&gather), HVMEM_OK);
+    CHECK_EQ(rig.reported - before, 9 + !!owner + !b->order);
+}
+
+/* What the tables say. */
+static void check_guest(void)
+{
+    hvmem_u64 i;
+
+    for (i = 0; i < 512; i += 73)
+        CHECK_EQ(rig_walk(&rig, i).address >> 12, guest + i);
+    CHECK_EQ(rig_walk(&rig, 0x7fe02).address >> 12, guest + 1);
+    CHECK(rig_access(&rig, 0, 0x1000, WALK_W) >= 0);
+    rig_check_counts(&rig);
+}
+
+static void try_all(void)
+{
+    static unsigned char before[RIG_FRAMES * 4096];
+    hvmem_u64 left = hvmem_free_frames(rig.heap);
+    struct hvmem_block now;
+    unsigned i;
+
+    memcpy(before, rig.pool, sizeof before);
+    for (i = 0; i < tables; i++) {
+        struct hvmem_block was;
+
+        CHECK_EQ(hvmem_lookup(rig.heap, table[i].mfn, &was), HVMEM_OK);
+        try_block(&table[i]);
+        CHECK_EQ(hvmem_lookup(rig.heap, table[i].mfn, &now), HVMEM_OK);
+        CHECK_EQ(memcmp(&now, &was, sizeof now), 0);
+    }
+    CHECK_EQ(hvmem_free_frames(rig.heap), left);
+    CHECK_EQ(memcmp(before, rig.pool, sizeof before), 0);
+    check_guest();
+}
+
+static void every_call(uint32_t format, hvmem_u32 charged, int roots)
+{
+    hvmem_u64 done;
+
+    open_tables(format, charged, roots);
+    try_all();
+    /* Given back to the pool through a gather, used again. */
+    CHECK_EQ(hvmem_stage2_unmap(rig.s2, 0x7fe00, 512, NULL, &done), HVMEM_OK);
+    find_tables();
+    CHECK_EQ(rig_map(&rig, 0x7fe01, 3, guest, HVMEM_S2_RWX, HVMEM_S2_WB, NULL), HVMEM_OK);
+    try_all();
+    close_tables();
+}
+
+TEST(no_call_takes_a_table_by_its_number)
+{
+    hvmem_u32 charged;
+
+    for (charged = 0; charged < 2; charged++) {
+        every_call(HVMEM_S2_ARM64, charged, 0);
+        every_call(HVMEM_S2_ARM64, charged, 1);
+        every_call(HVMEM_S2_NPT, charged, 0);
+        every_call(HVMEM_S2_EPT, charged, 0);
+    }
+}
+
+/* A bad frame below a table goes when the table does, and not before. */
+TEST(table_of_a_bad_frame_stays)
+{
+    hvmem_u32 charged;
+
+    for (charged = 0; charged < 2; charged++) {
+        struct hvmem_block block;
+        unsigned i;
+
+        open_tables(HVMEM_S2_ARM64, charged, 1);
+        for (i = 0; i < tables; i++)
+            CHECK_EQ(hvmem_offline(rig.heap, table[i].mfn), HVMEM_AGAIN);
+        try_all();
+        CHECK_EQ(hvmem_online(rig.heap, table[0].mfn), HVMEM_OK);
+        try_all();
+        CHECK_EQ(hvmem_settle(rig.heap, table[0].mfn, 1u << table[0].order, HVMEM_OWES_ANY),
+                 HVMEM_OK);
+        try_all();
+        stage2_rig_close(&rig);
+        for (i = 1; i < tables; i++) {
+            CHECK_EQ(hvmem_lookup(rig.heap, table[i].mfn, &block), HVMEM_OK);
+            CHECK_EQ(block.state, HVMEM_BLOCK_OFFLINE);
+            CHECK_EQ(hvmem_online(rig.heap, table[i].mfn), HVMEM_OK);
+        }
+        CHECK_EQ(hvmem_free_owned(rig.heap, guest, 9, rig.domain, 0), HVMEM_OK);
+        CHECK_EQ(hvmem_free_frames(rig.heap), RIG_FRAMES);
+    }
+}
+
+/* A domain that pays for the tables of a stage 2 which is not attached to it does not free them at its end. */
+TEST(teardown_of_the_payer_waits_for_the_stage2)
+{
+    struct hvmem_cursor cursor = {{0}};
+    struct hvmem_domain_stats stats;
+    hvmem_status status;
+    unsigned pages = 0, i;
+
+    open_tables(HVMEM_S2_EPT, 1, 0);
+    for (i = 0; i < tables; i++)
+        pages += 1u << table[i].order;
+    do
+        status = hvmem_domain_teardown(rig.domain, 0, &cursor);
+    while (status == HVMEM_AGAIN);
+    CHECK_EQ(status, HVMEM_E_BUSY);
+    CHECK_EQ(hvmem_domain_stats(rig.domain, &stats), HVMEM_OK);
+    CHECK_EQ(stats.pages, pages);
+    CHECK_EQ(rig_walk(&rig, 3).address >> 12, guest + 3);
+    stage2_rig_close(&rig);
+    memset(&cursor, 0, sizeof cursor);
+    CHECK_EQ(hvmem_domain_teardown(rig.domain, 0, &cursor), HVMEM_OK);
+    CHECK_EQ(hvmem_free_frames(rig.heap), RIG_FRAMES);
+}
