@@ -103,8 +103,8 @@ static hvmem_status from_cache(struct hvmem_heap *heap, struct ask *ask, hvmem_m
         struct hvmem__taken taken;
 
         ask->want.drawn_on = hvmem__pcpu_node(heap, s.pc);
-        if (hvmem__pcpu_take(heap, s.pc, ask->want.order, ask->noflush, ask->want.domain,
-                             &ask->want.drawn, &taken, &status)) {
+        if (hvmem__pcpu_take(heap, s.pc, ask->want.order, ask->noflush, ask->want.node_mask,
+                             ask->want.domain, &ask->want.drawn, &taken, &status)) {
             hvmem__record to = hvmem__rec_with_owner(
                 hvmem__rec_with_state(taken.record, HVMEM_BLOCK_ALLOCATED), ask->owner);
 

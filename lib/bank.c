@@ -251,14 +251,17 @@ static void free_all(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_u32 o
 
     while (at < end) {
         hvmem_u32 order = hvmem__fit(heap, at, end - at);
-        hvmem_u64 state = hvmem__lock_arena(heap, arena);
+        hvmem_u64 state;
 
+        (void)HVMEM_TEST_POINT("bank_fill");
+        state = hvmem__lock_arena(heap, arena);
         hvmem__claim_give(heap, arena, (hvmem_u64)1 << order);
         hvmem__arena_give(heap, arena, b, at,
                           hvmem__rec_with_owed(hvmem__rec_make(order, HVMEM_BLOCK_FREE, 0), owed));
         hvmem__unlock_arena(heap, arena, state);
         at += (hvmem_u64)1 << order;
     }
+    hvmem__store(&b->filling, 0u);
 }
 
 hvmem_status hvmem__bank_admit(struct hvmem_heap *heap, const struct hvmem_bank *bank, void *table,
@@ -313,6 +316,7 @@ static void add_pieces(struct hvmem_heap *heap, const struct hvmem_bank *bank, v
 
         hvmem__bank_layout(heap, b, memory, 1);
         memory += hvmem__piece_bytes(heap, at, frames);
+        hvmem__store(&b->filling, 1u);
         hvmem__bank_link(heap, b);
         free_all(heap, b, owed);
         at += frames;

@@ -7,6 +7,7 @@
 #include "claim.h"
 #include "credit.h"
 #include "take.h"
+#include "testpoint.h"
 
 /*
  * Work after which a lock section of a drain lets others in, in merges; a block costs as much as
@@ -287,22 +288,45 @@ hvmem_status hvmem__pcpu_forget_banks(struct hvmem_heap *heap)
     return status;
 }
 
+/*
+ * Whether a block that was seen in another CPU's cache, and may have left it by now, counts for a node. Its
+ * record is not looked at: the table may be the host's again.
+ */
+static int counts_on(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_node node)
+{
+    const struct hvmem__bank *b;
+
+    if (node == HVMEM_NODE_ANY)
+        return 1;
+    b = hvmem__bank_of(heap, mfn);
+    return b && hvmem__load(&b->node) == node;
+}
+
 static hvmem_u64 cached_on(struct hvmem_heap *heap, const hvmem_mfn *slot, hvmem_u32 count,
                            hvmem_u32 order, hvmem_node node)
 {
-    hvmem_u64 frames = 0;
+    hvmem_u64 blocks = 0;
     hvmem_u32 i;
 
-    if (node == HVMEM_NODE_ANY && order != HVMEM_ORDER_ANY)
+    if (node == HVMEM_NODE_ANY)
         return (hvmem_u64)count << order;
-    for (i = 0; i < count; i++) {
-        const struct hvmem__bank *b = hvmem__bank_of(heap, hvmem__load(&slot[i]));
+    for (i = 0; i < count; i++)
+        blocks += (hvmem_u64)counts_on(heap, hvmem__load(&slot[i]), node);
+    return blocks << order;
+}
 
-        if (b && (node == HVMEM_NODE_ANY || b->node == node))
-            frames += (hvmem_u64)1 << (order == HVMEM_ORDER_ANY
-                                           ? hvmem__rec_order(hvmem__load(
-                                                 hvmem__record_at(b, hvmem__load(&slot[i]))))
-                                           : order);
+/* What is on its way home. */
+static hvmem_u64 out_on(struct hvmem_heap *heap, const struct hvmem__pcpu *pc, hvmem_node node)
+{
+    hvmem_u32 count = hvmem__load(&pc->out_count), i;
+    hvmem_u64 frames = 0;
+
+    for (i = 0; i < count; i++) {
+        int counts = counts_on(heap, hvmem__load(&pc->out[i]), node);
+
+        (void)HVMEM_TEST_POINT("cached_out");
+        if (counts)
+            frames += (hvmem_u64)1 << hvmem__load(&pc->out_order[i]);
     }
     return frames;
 }
@@ -334,7 +358,7 @@ hvmem_u64 hvmem__pcpu_cached(struct hvmem_heap *heap, hvmem_node node)
         for (order = 0; order < HVMEM__MAGS; order++)
             frames += cached_on(heap, pc->mag[order].slot, hvmem__load(&pc->mag[order].count),
                                 order, node);
-        frames += cached_on(heap, pc->out, hvmem__load(&pc->out_count), HVMEM_ORDER_ANY, node);
+        frames += out_on(heap, pc, node);
         frames += ageing_on(heap, &pc->fast.queue[0], 0, node);
         frames += ageing_on(heap, &pc->fast.queue[1], HVMEM__MAG_ORDER1, node);
     }

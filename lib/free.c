@@ -81,7 +81,7 @@ hvmem_status hvmem__see_block(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvm
         describe(hb, head, HVMEM_BLOCK_FREE,
                  hvmem__rec_with_order(hvmem__load(hvmem__record_at(hb, head)), order), block);
     } else {
-        status = HVMEM_E_CORRUPT;
+        status = hvmem__load(&b->filling) ? HVMEM_E_FOREIGN : HVMEM_E_CORRUPT;
     }
     seen->bank = hb;
     hvmem__unlock_arena(heap, arena, state);

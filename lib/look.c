@@ -17,13 +17,14 @@ hvmem_status hvmem_lookup(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvmem_b
 
 hvmem_status hvmem_walk(struct hvmem_heap *heap, hvmem_u64 *cursor, struct hvmem_block *block)
 {
+    const struct hvmem__bank *b;
     hvmem_mfn at;
 
     if (!heap)
         return HVMEM_E_ARG;
     if (!cursor || !block)
         return hvmem__refuse(heap, HVMEM_E_ARG, 0, HVMEM_ORDER_ANY, 0);
-    while (hvmem__bank_from(heap, *cursor, &at)) {
+    while ((b = hvmem__bank_from(heap, *cursor, &at)) != HVMEM_NULL) {
         hvmem_status status = hvmem__block_at(heap, at, block);
 
         if (!status) {
@@ -32,7 +33,8 @@ hvmem_status hvmem_walk(struct hvmem_heap *heap, hvmem_u64 *cursor, struct hvmem
         }
         if (status == HVMEM_E_CORRUPT)
             return hvmem__refuse(heap, status, at, HVMEM_ORDER_ANY, 0);
-        *cursor = at; /* the bank was removed meanwhile: look again from here */
+        /* The bank was removed meanwhile: look again from here. Or it is not all there yet. */
+        *cursor = hvmem__load(&b->filling) && hvmem__bank_holds(b, at) ? b->base + b->frames : at;
     }
     return HVMEM_OK;
 }

@@ -240,6 +240,7 @@ void hvmem__pcpu_put(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvm
     }
     if (hvmem__unlikely(b->node != hvmem__pcpu_node(heap, pc))) {
         hvmem__store(&pc->out[pc->out_count], mfn);
+        hvmem__store(&pc->out_order[pc->out_count], (hvmem_u8)order);
         hvmem__store(&pc->out_count, pc->out_count + 1);
         if (pc->out_count == HVMEM__OUT_SLOTS)
             hvmem__pcpu_flush_out(heap, pc);
@@ -363,9 +364,11 @@ static hvmem_status pick(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_
 }
 
 int hvmem__pcpu_take(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 order, int noflush,
-                     struct hvmem_domain *domain, struct hvmem__drawn *drawn,
+                     hvmem_u64 nodes, struct hvmem_domain *domain, struct hvmem__drawn *drawn,
                      struct hvmem__taken *taken, hvmem_status *status)
 {
+    int immature;
+
     *status = pick(heap, pc, order, noflush, &taken->mfn);
     if (*status)
         return 0;
@@ -375,12 +378,14 @@ int hvmem__pcpu_take(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 
     taken->record = hvmem__load_acquire(taken->at);
     HVMEM__ASSERT(&heap->host, hvmem__rec_state(taken->record) == HVMEM_BLOCK_CACHED);
     taken->flush_for = 0;
-    if (hvmem__immature(heap, taken->record)) {
-        if (noflush) { /* such came with the last refill */
-            hvmem__pcpu_put(heap, pc, pc->bank, taken->mfn, taken->record);
-            *status = HVMEM_E_NOMEM;
-            return 0;
-        }
+    immature = hvmem__immature(heap, taken->record);
+    /* Those that owe a flush came with the last refill. */
+    if (hvmem__unlikely((immature && noflush) || !(nodes >> pc->bank->node & 1))) {
+        hvmem__pcpu_put(heap, pc, pc->bank, taken->mfn, taken->record);
+        *status = HVMEM_E_NOMEM;
+        return 0;
+    }
+    if (immature) {
         taken->flush_for = hvmem__stamp_time(heap, taken->record);
         if (taken->flush_for < hvmem__ageing_of(pc, order)->newest)
             taken->flush_for = hvmem__ageing_of(pc, order)->newest;

@@ -85,6 +85,7 @@ struct hvmem__pcpu {
     struct hvmem__bank *near[HVMEM__NEAR]; /* banks of its node, their tables not clean; section */
     hvmem_mfn slot[HVMEM__MAG_SLOTS + HVMEM__MAG_MIDDLE + HVMEM__MAG_SLOTS1];
     hvmem_mfn out[HVMEM__OUT_SLOTS];
+    hvmem_u8 out_order[HVMEM__OUT_SLOTS]; /* of these: for who counts them from another CPU */
 } __attribute__((aligned(128)));
 
 /* Whether a cache is closed for good (pcpu.forced). */
@@ -204,11 +205,12 @@ struct hvmem__taken {
 
 /*
  * Take a block from this CPU's cache, refilling it if it is empty, in the order of reuse above.
- * noflush: only one that owes no flush any more. Inside the section. Returns 0 if none is to be had;
- * *status then tells E_NOMEM or E_CLAIM.
+ * noflush: only one that owes no flush any more. nodes: where it may lie; while a node nearer to this CPU gets its
+ * first memory, others' blocks are in the cache. Inside the section. Returns 0 if none is to be had; *status
+ * then tells E_NOMEM or E_CLAIM.
  */
 int hvmem__pcpu_take(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 order, int noflush,
-                     struct hvmem_domain *domain, struct hvmem__drawn *drawn,
+                     hvmem_u64 nodes, struct hvmem_domain *domain, struct hvmem__drawn *drawn,
                      struct hvmem__taken *taken, hvmem_status *status);
 
 /* Make the bank, which holds a block in this CPU's cache, the one of the short ways. Inside the section. */

@@ -29,7 +29,10 @@ struct hvmem_block {
 
 HVMEM_BEGIN_DECLS
 
-/* The block that holds a frame. A snapshot unless the caller owns it. Errors: HVMEM_E_FOREIGN. */
+/*
+ * The block that holds a frame. A snapshot unless the caller owns it. Errors: HVMEM_E_FOREIGN, also while the
+ * frame's bank is being added.
+ */
 HVMEM_API hvmem_status hvmem_lookup(struct hvmem_heap *heap, hvmem_mfn mfn,
                                     struct hvmem_block *block);
 
@@ -72,7 +75,8 @@ HVMEM_API hvmem_status hvmem_drain(struct hvmem_heap *heap);
 
 /*
  * Walk every block of every bank in address order, holding no lock between calls: *cursor starts at
- * 0. HVMEM_AGAIN: *block was filled; HVMEM_OK: the end. Blocks may change between calls.
+ * 0. HVMEM_AGAIN: *block was filled; HVMEM_OK: the end. Blocks may change between calls; of a bank that is
+ * being added those that are not there yet are left out.
  */
 HVMEM_API hvmem_status hvmem_walk(struct hvmem_heap *heap, hvmem_u64 *cursor,
                                   struct hvmem_block *block);

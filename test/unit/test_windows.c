@@ -795,3 +795,164 @@ TEST(slot_of_another_arena_is_left_alone, points)
                 break;
         }
 }
+
+/* ---- counting --------------------------------------------------------------------------------- */
+
+#define BEYOND (1ull << 35)
+
+struct homeward {
+    struct world *world;
+    hvmem_mfn frame[2];
+    hvmem_order order[2];
+};
+
+static void send_home(struct homeward *h, int which)
+{
+    hvmem_cpu cpu = world_cpu();
+
+    world_set_cpu(1);
+    CHECK_EQ(hvmem_free(h->world->heap, h->frame[which], h->order[which]), HVMEM_OK);
+    world_set_cpu(cpu);
+}
+
+static int goes_on(const char *name, void *context)
+{
+    struct homeward *h = context;
+
+    if (strcmp(name, "cached_out") != 0)
+        return 0;
+    test_set_point_hook(NULL, NULL);
+    CHECK_EQ(hvmem_drain(h->world->heap), HVMEM_OK);
+    send_home(h, 1);
+    return 0;
+}
+
+/*
+ * Blocks of another node on their way home are counted while their CPU sends them off and puts others in
+ * their place: no record is looked for in the table of another bank.
+ */
+TEST(blocks_on_their_way_home_are_counted_beside_their_cpu, points)
+{
+    const hvmem_node nodes[] = {HVMEM_NODE_ANY, 1};
+    struct hvmem_config config = world_config();
+    unsigned i;
+
+    config.max_cpus = 2;
+    config.lock_regime = HVMEM_LOCK_PLAIN;
+    for (i = 0; i < COUNT(nodes); i++) {
+        struct hvmem_request what = expect_block(0, NULL);
+        struct homeward h = {WORLD_NEW(&config, WORLD_BARRIER), {0, 0}, {0, 3}};
+        struct hvmem_stats stats;
+        int which;
+
+        REQUIRE_EQ(world_bank(h.world, 4096, SPAN, 0, 0), HVMEM_OK);
+        REQUIRE_EQ(world_bank(h.world, LOW, SPAN, 1, 0), HVMEM_OK);
+        REQUIRE_EQ(world_bank(h.world, BEYOND, SPAN, 1, 0), HVMEM_OK);
+        REQUIRE_EQ(world_smp(h.world), HVMEM_OK);
+        for (which = 0; which < 2; which++) {
+            what.order = h.order[which];
+            what.lo = which == 0 ? LOW : BEYOND;
+            what.hi = what.lo + SPAN;
+            REQUIRE_EQ(hvmem_alloc(h.world->heap, &what, &h.frame[which]), HVMEM_OK);
+        }
+        send_home(&h, 0);
+        test_set_point_hook(goes_on, &h);
+        CHECK_EQ(hvmem_stats(h.world->heap, nodes[i], sizeof stats, &stats), HVMEM_OK);
+        test_set_point_hook(NULL, NULL);
+        stats = expect_stats(h.world, HVMEM_NODE_ANY);
+        CHECK_EQ(stats.free, 3 * SPAN);
+        CHECK_EQ(stats.cached, 8);
+        WORLD_END(h.world);
+    }
+}
+
+/* ---- a node that gets memory -------------------------------------------------------------------- */
+
+/* A CPU of that node, in whose cache frames of another one are, asks for a frame of its own node. */
+static void wants_its_node(struct scene *s)
+{
+    struct hvmem_request what = expect_block(0, NULL);
+
+    what.flags = HVMEM_REQ_EXACT_NODE;
+    what.node = 1;
+    request(s, &what);
+}
+
+TEST(node_that_gets_memory_gives_its_own)
+{
+    struct hvmem_config config = world_config();
+    hvmem_mfn mfn = 0;
+    unsigned at;
+
+    config.max_cpus = 3;
+    config.cpu_node = node_of_cpu;
+    config.lock_regime = HVMEM_LOCK_PLAIN;
+    for (at = 0;; at++) {
+        struct scene s = {.meanwhile = wants_its_node, .sound = 1, .at = at};
+
+        s.world = WORLD_NEW(&config, WORLD_HOST_LOCK | WORLD_BARRIER);
+        REQUIRE_EQ(world_bank(s.world, LOW, SPAN, 0, 0), HVMEM_OK);
+        REQUIRE_EQ(world_smp(s.world), HVMEM_OK);
+        world_set_cpu(2);
+        REQUIRE_EQ(hvmem_alloc_order(s.world->heap, 0, &mfn), HVMEM_OK);
+        CHECK_EQ(hvmem_free(s.world->heap, mfn, 0), HVMEM_OK);
+        world_set_cpu(0);
+        now = &s;
+        s.world->between = between;
+        CHECK_EQ(world_bank(s.world, FAR, SPAN, 1, 0), HVMEM_OK);
+        s.world->between = NULL;
+        if (!s.sound)
+            test_note("at place %u", at);
+        WORLD_END(s.world);
+        if (s.passed <= at)
+            break;
+    }
+}
+
+/* ---- a bank that is being added ---------------------------------------------------------------- */
+
+struct arrival {
+    struct world *world;
+    unsigned looks;
+};
+
+/* Another CPU looks around, and frees what it does not have. */
+static int looks_around(const char *name, void *context)
+{
+    struct arrival *arrival = context;
+    struct hvmem_block block;
+    hvmem_u64 cursor = 0;
+    hvmem_status status;
+    hvmem_u32 walked = 0;
+
+    if (strcmp(name, "bank_fill") != 0)
+        return 0;
+    arrival->looks++;
+    CHECK_EQ(hvmem_lookup(arrival->world->heap, MIDDLE + SPAN - 1, &block), HVMEM_E_FOREIGN);
+    CHECK_EQ(hvmem_free(arrival->world->heap, MIDDLE + SPAN - 1, 0), HVMEM_E_FOREIGN);
+    while ((status = hvmem_walk(arrival->world->heap, &cursor, &block)) == HVMEM_AGAIN)
+        walked++;
+    CHECK_EQ(status, HVMEM_OK);
+    CHECK(walked >= 2); /* those before and behind it */
+    return 0;
+}
+
+TEST(frames_of_a_bank_that_comes_are_foreign, points)
+{
+    struct hvmem_config config = world_config();
+    struct arrival arrival = {NULL, 0};
+
+    config.max_order = 3;
+    config.max_cpus = 2;
+    config.lock_regime = HVMEM_LOCK_PLAIN;
+    arrival.world = WORLD_NEW(&config, WORLD_BARRIER);
+    REQUIRE_EQ(world_bank(arrival.world, LOW, SPAN, 0, 0), HVMEM_OK);
+    REQUIRE_EQ(world_bank(arrival.world, FAR, SPAN, 0, 0), HVMEM_OK);
+    REQUIRE_EQ(world_smp(arrival.world), HVMEM_OK);
+    test_set_point_hook(looks_around, &arrival);
+    CHECK_EQ(world_bank(arrival.world, MIDDLE, SPAN, 0, 0), HVMEM_OK);
+    test_set_point_hook(NULL, NULL);
+    CHECK_EQ(arrival.looks, 4);
+    CHECK_EQ(expect_lookup(arrival.world, MIDDLE + SPAN - 1).state, HVMEM_BLOCK_FREE);
+    WORLD_END(arrival.world);
+}
