@@ -51,6 +51,10 @@ struct hvmem__populate {
     hvmem_status stop; /* why no more are taken */
     hvmem_u32 owed;    /* debts that any slot has */
     hvmem_u32 icache;  /* the slice owes an instruction invalidate before it is mapped */
+    hvmem_u32 unit;    /* order of the largest piece that is mapped by one call */
+    hvmem_gfn gfn;     /* where the slot that is being mapped begins */
+    hvmem_u64 part;    /* frames of it that are mapped */
+    hvmem_u32 begun;   /* 1: its mapping has begun; 2: and it may be reached for ever */
     hvmem_u32 drew;    /* 1: the slots used claims up, as `drawn` says; 0: none did */
     hvmem_u64 slot[HVMEM_POPULATE_SLICE];
     /* Frames of each slot that were promised, on its node and anywhere; low bits of when (claim.h). */

@@ -161,6 +161,19 @@ hvmem_u64 hvmem__gathered_quarantine(struct hvmem_heap *heap, hvmem_mfn mfn, hvm
     return frames;
 }
 
+void hvmem__gathered_withhold(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order)
+{
+    hvmem_mfn first = HVMEM__NO_MFN;
+    struct hvmem__leaver leaver;
+
+    memset(&leaver, 0, sizeof leaver);
+    leaver.anybody = leaver.held = 1;
+    hvmem__count(heap, &heap->gathers, 1);
+    if (!hvmem__gathered_take(heap, mfn, order, &leaver, &first))
+        (void)hvmem__gathered_quarantine(heap, mfn, HVMEM_OWES_TLB | HVMEM_OWES_FOREIGN);
+    hvmem__count(heap, &heap->gathers, (hvmem_u64)0 - 1);
+}
+
 /* ---- held for one call ------------------------------------------------------------------------ */
 
 hvmem_status hvmem__hold(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,

@@ -55,6 +55,12 @@ void hvmem__gathered_restore(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u32 b
 hvmem_u64 hvmem__gathered_quarantine(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u32 owed);
 
 /*
+ * The block at mfn, a populate's too, may still be reached: into quarantine with it, so that whoever has it does
+ * not free it for another to use. One that is no such block is left. No lock held.
+ */
+void hvmem__gathered_withhold(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order);
+
+/*
  * ALLOCATED or OFFLINING, as was seen in `from`, -> GATHERED, for the time of one call. Errors: as
  * hvmem__seize(), nothing changed. No lock held.
  */

@@ -37,8 +37,6 @@ static struct hvmem__owned block_of(struct hvmem__filling *f, hvmem_u64 slot)
 /* Blocks whose records change under one lock. */
 #define SECTION 64u
 
-#define RELEASE_TRIES 4096u
-
 /* The record of a block that owes a flush and nothing else, as it is once that is paid; else 0. */
 static hvmem__record flushed(const struct hvmem__filling *f, hvmem__record record, hvmem_u64 slot)
 {
@@ -193,49 +191,70 @@ static hvmem_status book(struct hvmem__filling *f, hvmem_gfn gfn, hvmem_u64 slot
     return HVMEM_OK;
 }
 
-/*
- * The block is mapped: from now on it can be freed by its number. Meanwhile only a first touch or its going
- * offline changes the record; should they do so again and again, only the end of the domain frees it.
- */
-static void let_go(struct hvmem__filling *f, const struct hvmem__owned *block)
-{
-    hvmem__record *at = hvmem__record_at(block->bank, block->mfn), r = hvmem__load(at);
-    hvmem_u32 tries;
-
-    hvmem__table_changes(block->bank->table); /* and after it: without the arena's lock */
-    for (tries = 0; tries < RELEASE_TRIES; tries++, r = hvmem__load(at))
-        if (!hvmem__rec_held(r) ||
-            hvmem__frame_claim(&f->heap->host, at, r, hvmem__rec_unsay(r, HVMEM__BIAS_HELD)))
-            break;
-    hvmem__table_changes(block->bank->table);
-}
-
-static hvmem_status map_one(struct hvmem__filling *f, struct hvmem_extent *extent, hvmem_u64 slot)
+/* What is to be mapped at the extent is what was taken for it, and owes nothing that must be paid before. */
+static hvmem_status prepare(struct hvmem__filling *f, const struct hvmem_extent *wanted,
+                            hvmem_u64 slot, const struct hvmem__owned *block)
 {
     hvmem_u32 touch = slot & HVMEM__SLOT_TOUCH ? HVMEM_EXTENT_FIRST_TOUCH : 0;
-    struct hvmem_extent wanted = *extent;
-    struct hvmem_domain *domain = f->domain;
-    struct hvmem__owned block = block_of(f, slot);
-    hvmem_status status = block.record ? hvmem__extent_check(f, &wanted) : HVMEM_E_OWNER;
+    struct hvmem__populate *p = f->p;
+    hvmem_status status = block->record ? hvmem__extent_check(f, wanted) : HVMEM_E_OWNER;
 
-    /* The caller may have changed its array since the block was taken. */
-    if (!status && (wanted.order != hvmem__slot_order(slot) ||
-                    (wanted.flags & HVMEM_EXTENT_FIRST_TOUCH) != touch))
+    /* The caller may have changed its array since the block was taken, or begun. */
+    if (!status && (wanted->order != hvmem__slot_order(slot) ||
+                    (wanted->flags & HVMEM_EXTENT_FIRST_TOUCH) != touch ||
+                    (p->begun && wanted->gfn != p->gfn)))
         status = HVMEM_E_STALE;
-    if (!status && hvmem__unlikely(f->p->owed != 0))
-        status = book(f, wanted.gfn, slot, block);
+    if (!status && !p->begun && hvmem__unlikely(p->owed != 0))
+        status = book(f, wanted->gfn, slot, *block);
+    if (!status && HVMEM_TEST_POINT("populate_map"))
+        status = HVMEM_E_HOST;
+    return status;
+}
+
+/* The next piece of the slot at hand, of 2^order frames. */
+static hvmem_status map_piece(struct hvmem__filling *f, hvmem_u64 slot, hvmem_u32 order)
+{
+    struct hvmem_domain *domain = f->domain;
+    struct hvmem__populate *p = f->p;
+    hvmem_gfn gfn = p->gfn + (p->part << hvmem__gfn_shift(f->heap));
+    hvmem_mfn mfn = hvmem__slot_mfn(slot) + p->part;
+    hvmem_status status;
+
+    if (slot & HVMEM__SLOT_TOUCH && hvmem__rec_untouched(block_of(f, slot).record))
+        status = domain->ops.map_untouched(domain->ctx, gfn, mfn, order);
+    else
+        status = domain->ops.map(domain->ctx, gfn, mfn, order);
+    if (!status)
+        p->part += (hvmem_u64)1 << order;
+    if (status == HVMEM_E_QUARANTINE)
+        p->begun = 2;
+    return status > 0 ? HVMEM_E_HOST : status;
+}
+
+/* The slot at hand, from where it was left. HVMEM_AGAIN: the budget says stop. */
+static hvmem_status map_one(struct hvmem__filling *f, struct hvmem_extent *extent, hvmem_u64 slot)
+{
+    struct hvmem_extent wanted = *extent;
+    struct hvmem__owned block = block_of(f, slot);
+    struct hvmem__populate *p = f->p;
+    hvmem_u32 order = hvmem__slot_order(slot), piece = p->unit < order ? p->unit : order;
+    hvmem_status status = prepare(f, &wanted, slot, &block);
+
     if (status)
         return status;
-    if (HVMEM_TEST_POINT("populate_map"))
-        return HVMEM_E_HOST;
-    if (touch && hvmem__rec_untouched(block_of(f, slot).record))
-        status =
-            domain->ops.map_untouched(domain->ctx, wanted.gfn, hvmem__slot_mfn(slot), wanted.order);
-    else
-        status = domain->ops.map(domain->ctx, wanted.gfn, hvmem__slot_mfn(slot), wanted.order);
-    if (status)
-        return status < 0 ? status : HVMEM_E_HOST;
-    let_go(f, &block);
+    p->gfn = wanted.gfn;
+    for (p->begun = 1;;) {
+        status = map_piece(f, slot, piece);
+        if (status)
+            return status;
+        if (p->part >> order)
+            break;
+        hvmem__budget_use(&f->budget, (hvmem_u64)1 << f->heap->page_shift);
+        if (hvmem__budget_stop(f->heap, &f->budget))
+            return HVMEM_AGAIN;
+    }
+    p->part = p->begun = 0;
+    hvmem__populate_let_go(f->heap, block.bank, block.mfn);
     extent->mfn = hvmem__slot_mfn(slot);
     extent->flags = wanted.flags | HVMEM_EXTENT_DONE;
     return HVMEM_OK;
@@ -318,6 +337,9 @@ static hvmem_status begin(struct hvmem__filling *f, struct hvmem_cursor *cursor)
         p->count = request->count;
         p->flags = request->flags;
         p->node = request->node;
+        p->unit = HVMEM_ORDER_LIMIT;
+        if (f->domain->ops.unit && f->domain->ops.unmap)
+            p->unit = f->domain->ops.unit(f->domain->ctx);
         return HVMEM_OK;
     }
     if (p->count == request->count && p->flags == request->flags && p->node == request->node)
@@ -363,8 +385,8 @@ hvmem_status hvmem_domain_populate(struct hvmem_domain *domain,
     status = go_on(&f);
     if (request->done)
         *request->done = f.p->first + f.p->mapped;
-    if (status != HVMEM_AGAIN)
-        hvmem__populate_abort(domain);
+    if (status != HVMEM_AGAIN && hvmem__populate_abort(domain))
+        status = HVMEM_E_QUARANTINE;
     hvmem__domain_close(domain, cursor, status != HVMEM_AGAIN);
     return status < 0 ? hvmem__refuse(f.heap, status, 0, HVMEM_ORDER_ANY, domain->id) : status;
 }
@@ -380,7 +402,7 @@ hvmem_status hvmem_domain_populate_cancel(struct hvmem_domain *domain)
     status = hvmem__domain_retake(domain, HVMEM__OPEN_POPULATE);
     if (status)
         return hvmem__refuse(heap, status, 0, HVMEM_ORDER_ANY, domain->id);
-    hvmem__populate_abort(domain);
+    status = hvmem__populate_abort(domain);
     hvmem__domain_close(domain, &cursor, 1);
-    return HVMEM_OK;
+    return status ? hvmem__refuse(heap, status, 0, HVMEM_ORDER_ANY, domain->id) : HVMEM_OK;
 }

@@ -73,13 +73,21 @@ HVMEM_INLINE hvmem_status hvmem__extent_check(const struct hvmem__filling *f,
     return extent->gfn & (gfns - 1) ? HVMEM_E_ALIGN : HVMEM_OK;
 }
 
+/*
+ * A block is mapped: from now on it can be freed by its number. Meanwhile only a first touch or its going
+ * offline changes the record; should they do so again and again, only the end of the domain frees it.
+ */
+void hvmem__populate_let_go(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn);
+
 /* The blocks of the next slice, every debt left on them. HVMEM_AGAIN: the budget says stop. */
 hvmem_status hvmem__populate_take(struct hvmem__filling *f);
 
 /*
  * Give back what the open populate has allocated and not mapped, with what it still owes, and the claims
- * that it used for these. The caller has `running`.
+ * that it used for these. What is mapped of a block in part is unmapped before; where the domain is dying it
+ * stays the domain's, whose tables go first. HVMEM_E_QUARANTINE: a block could not be unmapped, and went there.
+ * The caller has `running`.
  */
-void hvmem__populate_abort(struct hvmem_domain *domain);
+hvmem_status hvmem__populate_abort(struct hvmem_domain *domain);
 
 #endif

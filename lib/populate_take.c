@@ -9,6 +9,7 @@
 #include "claim.h"
 #include "clock.h"
 #include "free.h"
+#include "gathered.h"
 #include "request.h"
 #include "take.h"
 #include "testpoint.h"
@@ -35,8 +36,26 @@ struct taking {
 
 /* ---- giving back ----------------------------------------------------------------------------- */
 
-/* The block of a slot, held, back to where it came from. Only its going offline can come in between. */
-static void give_back(const struct hvmem_domain *domain, hvmem_u64 slot, struct hvmem__bank *b)
+#define RELEASE_TRIES 4096u
+
+void hvmem__populate_let_go(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn)
+{
+    hvmem__record *at = hvmem__record_at(b, mfn), r = hvmem__load(at);
+    hvmem_u32 tries;
+
+    for (tries = 0; tries < RELEASE_TRIES; tries++, r = hvmem__load(at))
+        if (!hvmem__rec_held(r) ||
+            hvmem__frame_claim(&heap->host, at, r, hvmem__rec_unsay(r, HVMEM__BIAS_HELD)))
+            break;
+    hvmem__table_changes(b->table);
+}
+
+/*
+ * The block of a slot, held, back to where it came from; it owes `owed` besides. Only its going offline can
+ * come in between.
+ */
+static void give_back(const struct hvmem_domain *domain, hvmem_u64 slot, struct hvmem__bank *b,
+                      hvmem_u32 owed)
 {
     hvmem_mfn mfn = hvmem__slot_mfn(slot);
     hvmem_u32 tries;
@@ -45,23 +64,57 @@ static void give_back(const struct hvmem_domain *domain, hvmem_u64 slot, struct 
         hvmem__record r = hvmem__load(hvmem__record_at(b, mfn));
 
         if (!hvmem__slot_holds(domain, slot, r) ||
-            hvmem__free_block(domain->heap, b, mfn, r, HVMEM__UNUSED) != HVMEM_E_FREE)
+            hvmem__free_block(domain->heap, b, mfn, r, HVMEM__UNUSED | owed) != HVMEM_E_FREE)
             return;
     }
 }
 
-void hvmem__populate_abort(struct hvmem_domain *domain)
+/*
+ * Unmap what is mapped of the slot at hand. 0: its block is not to be given back: it may still be reached and
+ * is in quarantine, or the tables of a domain that ends are taken down first.
+ */
+static int take_back(struct hvmem_domain *domain, hvmem_u64 slot, struct hvmem__bank *b)
 {
     struct hvmem__populate *p = &domain->populate;
     struct hvmem_heap *heap = domain->heap;
+    hvmem_mfn mfn = hvmem__slot_mfn(slot);
+    hvmem_u32 order = hvmem__slot_order(slot);
+    hvmem_u64 at;
 
-    for (; p->mapped < p->taken; p->mapped++) {
+    if (p->part && hvmem__load(&domain->state) == HVMEM_DOMAIN_DYING) {
+        hvmem__populate_let_go(heap, b, mfn);
+        return 0;
+    }
+    /* (More than one piece is mapped only of a block that is larger than one.) */
+    for (at = 0; at < p->part; at += (hvmem_u64)1 << p->unit) {
+        hvmem_gfn gfn = p->gfn + (at << hvmem__gfn_shift(heap));
+
+        if (domain->ops.unmap(domain->ctx, gfn, mfn + at, p->unit))
+            p->begun = 2;
+        hvmem__give_way(heap);
+    }
+    if (p->begun == 2)
+        hvmem__gathered_withhold(heap, mfn, order);
+    return p->begun != 2;
+}
+
+hvmem_status hvmem__populate_abort(struct hvmem_domain *domain)
+{
+    struct hvmem__populate *p = &domain->populate;
+    struct hvmem_heap *heap = domain->heap;
+    hvmem_status status = HVMEM_OK;
+
+    for (; p->mapped < p->taken; p->mapped++, p->part = p->begun = 0) {
         hvmem_u64 slot = p->slot[p->mapped];
         hvmem_mfn mfn = hvmem__slot_mfn(slot);
         struct hvmem__bank *b = hvmem__bank_of(heap, mfn);
 
         if (!b || !hvmem__slot_holds(domain, slot, hvmem__load(hvmem__record_at(b, mfn))))
             continue; /* in quarantine */
+        if (p->begun && !take_back(domain, slot, b)) {
+            status = p->begun == 2 ? HVMEM_E_QUARANTINE : status;
+            continue;
+        }
         if (p->drew) {
             struct hvmem__drawn drawn = {domain, 0, 0, 0, 0};
 
@@ -70,9 +123,11 @@ void hvmem__populate_abort(struct hvmem_domain *domain)
             drawn.when = hvmem__claim_when(domain, p->drawn[p->mapped].when);
             hvmem__claim_refund(heap, b->node, &drawn);
         }
-        give_back(domain, slot, b);
+        /* A vCPU may have reached what was mapped for a moment. */
+        give_back(domain, slot, b, p->begun ? heap->owed_on_free : 0);
     }
     p->taken = p->mapped = p->paid = 0;
+    return status;
 }
 
 /* ---- taking ---------------------------------------------------------------------------------- */

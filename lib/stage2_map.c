@@ -167,23 +167,6 @@ static hvmem_status map_frames(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64
     return status;
 }
 
-/*
- * A part of the block was mapped and could not be unmapped or flushed: whoever has it must not free it for
- * another to use. (One that is no block of the heap's is the caller's to withhold.)
- */
-static void withhold(struct hvmem_stage2 *s2, const struct hvmem_stage2_leaf *leaf)
-{
-    hvmem_mfn first = HVMEM__NO_MFN;
-    struct hvmem__leaver leaver;
-
-    memset(&leaver, 0, sizeof leaver);
-    leaver.anybody = leaver.held = 1;
-    hvmem__count(s2->heap, &s2->heap->gathers, 1);
-    if (!hvmem__gathered_take(s2->heap, leaf->mfn, leaf->order, &leaver, &first))
-        (void)hvmem__gathered_quarantine(s2->heap, leaf->mfn, HVMEM_OWES_TLB | HVMEM_OWES_FOREIGN);
-    hvmem__count(s2->heap, &s2->heap->gathers, (hvmem_u64)0 - 1);
-}
-
 hvmem_status hvmem__s2_map_block(struct hvmem_stage2 *s2, hvmem_gfn gfn,
                                  const struct hvmem_stage2_leaf *leaf)
 {
@@ -198,7 +181,8 @@ hvmem_status hvmem__s2_map_block(struct hvmem_stage2 *s2, hvmem_gfn gfn,
     undo.kind = HVMEM__S2_UNMAP;
     if (!hvmem__s2_change(s2, gfn, done, HVMEM_NULL, &undo, &gone))
         return status;
-    withhold(s2, leaf);
+    /* (One that is no block of the heap's is the caller's to withhold.) */
+    hvmem__gathered_withhold(s2->heap, leaf->mfn, leaf->order);
     return HVMEM_E_QUARANTINE;
 }
 

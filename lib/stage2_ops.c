@@ -45,6 +45,27 @@ static HVMEM_CALLBACK hvmem_status ops_map_untouched(void *ctx, hvmem_gfn gfn, h
     return map_block(s2, gfn, mfn, order, HVMEM_S2_UNCLEAN);
 }
 
+/* One table of the largest leaves: what one step maps. */
+static HVMEM_CALLBACK hvmem_order ops_unit(void *ctx)
+{
+    const struct hvmem_stage2 *s2 = ctx;
+    hvmem_u32 top = hvmem__s2_order(s2->start_level > 1 ? s2->start_level : 1);
+
+    return (s2->largest < top ? s2->largest : top) + 9;
+}
+
+static HVMEM_CALLBACK hvmem_status ops_unmap(void *ctx, hvmem_gfn gfn, hvmem_mfn mfn,
+                                             hvmem_order order)
+{
+    struct hvmem__s2_work work;
+    hvmem_u64 done;
+
+    (void)mfn;
+    memset(&work, 0, sizeof work);
+    work.kind = HVMEM__S2_UNMAP;
+    return hvmem__s2_change(ctx, gfn, (hvmem_u64)1 << order, HVMEM_NULL, &work, &done);
+}
+
 static HVMEM_CALLBACK hvmem_status ops_lookup(void *ctx, hvmem_gfn gfn, hvmem_mfn *mfn,
                                               hvmem_order *order)
 {
@@ -98,4 +119,6 @@ void hvmem_stage2_ops(struct hvmem_domain_ops *ops)
     ops->unmap_all = ops_unmap_all;
     ops->started = ops_started;
     ops->map_untouched = ops_map_untouched;
+    ops->unit = ops_unit;
+    ops->unmap = ops_unmap;
 }

@@ -111,7 +111,7 @@ static hvmem_status step(struct hvmem_domain *domain)
 static void take_over(struct hvmem_domain *domain, hvmem_u32 flags)
 {
     if (domain->open == HVMEM__OPEN_POPULATE)
-        hvmem__populate_abort(domain);
+        (void)hvmem__populate_abort(domain);
     hvmem__store(&domain->open, HVMEM__OPEN_TEARDOWN);
     memset(&domain->progress, 0, sizeof domain->progress);
     domain->progress.flags = flags;

@@ -34,7 +34,7 @@ struct hvmem_domain_ops {
     /*
      * Map 2^order frames from mfn at gfn. Every debt that must be paid before a running vCPU may see
      * them is paid. All or nothing: after an error nothing of them is mapped, nor cached, and the frames
-     * are freed, unless the callee has put them into quarantine.
+     * are freed, with the debts of used ones, or where it is HVMEM_E_QUARANTINE they go into quarantine.
      */
     hvmem_status (*map)(void *ctx, hvmem_gfn gfn, hvmem_mfn mfn, hvmem_order order);
 
@@ -64,6 +64,16 @@ struct hvmem_domain_ops {
      * HVMEM_EXTENT_FIRST_TOUCH are refused.
      */
     hvmem_status (*map_untouched)(void *ctx, hvmem_gfn gfn, hvmem_mfn mfn, hvmem_order order);
+
+    /*
+     * Both or neither. unit: the largest order that one call of map or map_untouched maps in bounded
+     * time; a larger extent is mapped piece by piece in that order, and a populate can stop in between.
+     * unmap: take one such piece back, for an extent of which the rest was refused or that was given
+     * up: on return nothing of it is mapped or cached; after an error the whole block goes into
+     * quarantine. Absent: each extent is mapped by one call.
+     */
+    hvmem_order (*unit)(void *ctx);
+    hvmem_status (*unmap)(void *ctx, hvmem_gfn gfn, hvmem_mfn mfn, hvmem_order order);
 };
 
 struct hvmem_domain_config {

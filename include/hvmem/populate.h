@@ -4,7 +4,7 @@
  *
  * A populate works in slices of HVMEM_POPULATE_SLICE extents: allocate them all with every debt deferred,
  * then one filtered TLB flush for all, then scrub and clean, then map. It can be preempted anywhere,
- * also within one large extent. Its state is kept in the domain; a domain has one populate open at a
+ * also within one large extent (while it is mapped: where ops.unit says how, hvmem/domain.h). Its state is kept in the domain; a domain has one populate open at a
  * time, and the caller's cursor only names it.
  */
 #ifndef HVMEM_POPULATE_H
@@ -46,9 +46,8 @@ struct hvmem_populate {
     hvmem_u64 count;
     hvmem_node node; /* preferred; HVMEM_NODE_ANY: as hvmem_alloc() chooses */
     hvmem_u32 reserved;
-    hvmem_u64
-        budget;      /* frames scrubbed or cleaned, and extents, a call; 0: only the host decides */
-    hvmem_u64 *done; /* out, may be NULL: how many of the extents, in order, are mapped */
+    hvmem_u64 budget; /* frames paid for, and pieces mapped, a call; 0: only the host decides */
+    hvmem_u64 *done;  /* out, may be NULL: how many of the extents, in order, are mapped */
 };
 
 HVMEM_BEGIN_DECLS
@@ -66,7 +65,8 @@ HVMEM_BEGIN_DECLS
  * changed), HVMEM_E_STALE (the cursor is not that of the open populate, or the request is not the one
  * that it was opened with: nothing changed), HVMEM_E_ARG, HVMEM_E_VERSION, HVMEM_E_COUNT, HVMEM_E_PHASE,
  * HVMEM_E_UNSUPPORTED (no ops.map); for an extent: HVMEM_E_ORDER, HVMEM_E_ALIGN, HVMEM_E_RANGE,
- * HVMEM_E_ARG (flag), those of hvmem_alloc(), and what ops.map returned.
+ * HVMEM_E_ARG (flag), those of hvmem_alloc(), and what ops.map returned; HVMEM_E_QUARANTINE: a part of an
+ * extent was mapped and may still be reached, its block is in quarantine.
  * Context: as hvmem_alloc(); calls back into ops with no lock held.
  */
 HVMEM_API hvmem_status hvmem_domain_populate(struct hvmem_domain *domain,
@@ -75,8 +75,8 @@ HVMEM_API hvmem_status hvmem_domain_populate(struct hvmem_domain *domain,
 
 /*
  * Give up the open populate, whoever opened it: what is mapped stays, what is not goes back, its claims
- * outstanding again. Errors: HVMEM_E_ARG, HVMEM_E_PHASE (none is open), HVMEM_E_BUSY (it runs on another
- * CPU just now).
+ * outstanding again. An extent of which a part is mapped is unmapped. Errors: HVMEM_E_ARG, HVMEM_E_PHASE
+ * (none is open), HVMEM_E_BUSY (it runs on another CPU just now), HVMEM_E_QUARANTINE (as above; it is over).
  */
 HVMEM_API hvmem_status hvmem_domain_populate_cancel(struct hvmem_domain *domain);
 
