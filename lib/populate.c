@@ -191,69 +191,73 @@ static hvmem_status book(struct hvmem__filling *f, hvmem_gfn gfn, hvmem_u64 slot
     return HVMEM_OK;
 }
 
-/* What is to be mapped at the extent is what was taken for it, and owes nothing that must be paid before. */
-static hvmem_status prepare(struct hvmem__filling *f, const struct hvmem_extent *wanted,
-                            hvmem_u64 slot, const struct hvmem__owned *block)
-{
-    hvmem_u32 touch = slot & HVMEM__SLOT_TOUCH ? HVMEM_EXTENT_FIRST_TOUCH : 0;
-    struct hvmem__populate *p = f->p;
-    hvmem_status status = block->record ? hvmem__extent_check(f, wanted) : HVMEM_E_OWNER;
-
-    /* The caller may have changed its array since the block was taken, or begun. */
-    if (!status && (wanted->order != hvmem__slot_order(slot) ||
-                    (wanted->flags & HVMEM_EXTENT_FIRST_TOUCH) != touch ||
-                    (p->begun && wanted->gfn != p->gfn)))
-        status = HVMEM_E_STALE;
-    if (!status && !p->begun && hvmem__unlikely(p->owed != 0))
-        status = book(f, wanted->gfn, slot, *block);
-    if (!status && HVMEM_TEST_POINT("populate_map"))
-        status = HVMEM_E_HOST;
-    return status;
-}
-
-/* The next piece of the slot at hand, of 2^order frames. */
-static hvmem_status map_piece(struct hvmem__filling *f, hvmem_u64 slot, hvmem_u32 order)
+/* One call of ops.map, of 2^order frames of the slot at hand. */
+HVMEM_INLINE hvmem_status map_piece(struct hvmem__filling *f, hvmem_u64 slot, hvmem_gfn gfn,
+                                    hvmem_mfn mfn, hvmem_u32 order)
 {
     struct hvmem_domain *domain = f->domain;
-    struct hvmem__populate *p = f->p;
-    hvmem_gfn gfn = p->gfn + (p->part << hvmem__gfn_shift(f->heap));
-    hvmem_mfn mfn = hvmem__slot_mfn(slot) + p->part;
     hvmem_status status;
 
     if (slot & HVMEM__SLOT_TOUCH && hvmem__rec_untouched(block_of(f, slot).record))
         status = domain->ops.map_untouched(domain->ctx, gfn, mfn, order);
     else
         status = domain->ops.map(domain->ctx, gfn, mfn, order);
-    if (!status)
-        p->part += (hvmem_u64)1 << order;
-    if (status == HVMEM_E_QUARANTINE)
-        p->begun = 2;
-    return status > 0 ? HVMEM_E_HOST : status;
+    if (hvmem__likely(!status))
+        return HVMEM_OK;
+    f->p->begun = status == HVMEM_E_QUARANTINE ? 2 : 1;
+    return status < 0 ? status : HVMEM_E_HOST;
 }
 
-/* The slot at hand, from where it was left. HVMEM_AGAIN: the budget says stop. */
-static hvmem_status map_one(struct hvmem__filling *f, struct hvmem_extent *extent, hvmem_u64 slot)
+/* A slot that is larger than a piece, from where it was left. HVMEM_AGAIN: the budget says stop. */
+static HVMEM_NOINLINE hvmem_status map_pieces(struct hvmem__filling *f, hvmem_u64 slot,
+                                              hvmem_gfn gfn)
 {
-    struct hvmem_extent wanted = *extent;
-    struct hvmem__owned block = block_of(f, slot);
+    hvmem_u64 frames = (hvmem_u64)1 << hvmem__slot_order(slot);
     struct hvmem__populate *p = f->p;
-    hvmem_u32 order = hvmem__slot_order(slot), piece = p->unit < order ? p->unit : order;
-    hvmem_status status = prepare(f, &wanted, slot, &block);
 
-    if (status)
-        return status;
-    p->gfn = wanted.gfn;
+    p->gfn = gfn;
     for (p->begun = 1;;) {
-        status = map_piece(f, slot, piece);
+        hvmem_status status = map_piece(f, slot, gfn + (p->part << hvmem__gfn_shift(f->heap)),
+                                        hvmem__slot_mfn(slot) + p->part, p->unit);
+
         if (status)
             return status;
-        if (p->part >> order)
+        p->part += (hvmem_u64)1 << p->unit;
+        if (p->part >= frames)
             break;
         hvmem__budget_use(&f->budget, (hvmem_u64)1 << f->heap->page_shift);
         if (hvmem__budget_stop(f->heap, &f->budget))
             return HVMEM_AGAIN;
     }
     p->part = p->begun = 0;
+    return HVMEM_OK;
+}
+
+static hvmem_status map_one(struct hvmem__filling *f, struct hvmem_extent *extent, hvmem_u64 slot)
+{
+    hvmem_u32 touch = slot & HVMEM__SLOT_TOUCH ? HVMEM_EXTENT_FIRST_TOUCH : 0;
+    struct hvmem_extent wanted = *extent;
+    struct hvmem__populate *p = f->p;
+    struct hvmem__owned block = block_of(f, slot);
+    hvmem_status status = block.record ? hvmem__extent_check(f, &wanted) : HVMEM_E_OWNER;
+
+    /* The caller may have changed its array since the block was taken, or begun. */
+    if (!status && (wanted.order != hvmem__slot_order(slot) ||
+                    (wanted.flags & HVMEM_EXTENT_FIRST_TOUCH) != touch ||
+                    hvmem__unlikely(p->begun && wanted.gfn != p->gfn)))
+        status = HVMEM_E_STALE;
+    if (!status && hvmem__unlikely(p->owed != 0) && !p->begun)
+        status = book(f, wanted.gfn, slot, block);
+    if (status)
+        return status;
+    if (HVMEM_TEST_POINT("populate_map"))
+        return HVMEM_E_HOST;
+    if (hvmem__likely(wanted.order <= p->unit))
+        status = map_piece(f, slot, wanted.gfn, hvmem__slot_mfn(slot), wanted.order);
+    else
+        status = map_pieces(f, slot, wanted.gfn);
+    if (status)
+        return status;
     hvmem__populate_let_go(f->heap, block.bank, block.mfn);
     extent->mfn = hvmem__slot_mfn(slot);
     extent->flags = wanted.flags | HVMEM_EXTENT_DONE;

@@ -36,20 +36,6 @@ struct taking {
 
 /* ---- giving back ----------------------------------------------------------------------------- */
 
-#define RELEASE_TRIES 4096u
-
-void hvmem__populate_let_go(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn)
-{
-    hvmem__record *at = hvmem__record_at(b, mfn), r = hvmem__load(at);
-    hvmem_u32 tries;
-
-    for (tries = 0; tries < RELEASE_TRIES; tries++, r = hvmem__load(at))
-        if (!hvmem__rec_held(r) ||
-            hvmem__frame_claim(&heap->host, at, r, hvmem__rec_unsay(r, HVMEM__BIAS_HELD)))
-            break;
-    hvmem__table_changes(b->table);
-}
-
 /*
  * The block of a slot, held, back to where it came from; it owes `owed` besides. Only its going offline can
  * come in between.
