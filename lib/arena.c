@@ -118,44 +118,12 @@ int hvmem__arena_block(struct hvmem_heap *heap, struct hvmem__arena *arena, stru
     return 0;
 }
 
-/* Orders of which the arena has free blocks, a bit each. Arena lock held. */
-static hvmem_u32 orders_of(const struct hvmem__arena *arena)
-{
-    const struct hvmem__bank *b;
-    hvmem_u32 orders = 0;
-
-    for (b = arena->first; b; b = b->next)
-        orders |= b->orders;
-    return orders;
-}
-
-hvmem_u32 hvmem__arena_smallest(struct hvmem_heap *heap, const struct hvmem__arena *arena)
-{
-    hvmem_u32 orders = orders_of(arena);
-
-    return orders ? hvmem__lowest(orders) : heap->max_order + 1;
-}
-
 int hvmem__arena_has(const struct hvmem__arena *arena, hvmem_u32 order)
 {
-    return orders_of(arena) >> order != 0;
-}
+    const struct hvmem__bank *b;
 
-struct hvmem__bank *hvmem__arena_take(struct hvmem_heap *heap, struct hvmem__arena *arena,
-                                      hvmem_u32 order, struct hvmem__window *window, hvmem_mfn *mfn,
-                                      hvmem__record *record)
-{
-    hvmem_mfn head = 0, at = 0;
-    hvmem_u32 k;
-    struct hvmem__bank *b;
-
-    HVMEM__ASSERT2(&heap->host, hvmem__lock_held(&heap->host, &arena->lock));
-    if (window)
-        window->cut = HVMEM__NOT_CUT;
-    b = hvmem__arena_search(heap, arena, window, order, &k, &head, &at);
-    if (!b)
-        return HVMEM_NULL;
-    *record = hvmem__arena_carve(heap, arena, b, head, k, at, order);
-    *mfn = at;
-    return hvmem__arena_bank(heap, arena, b, at);
+    for (b = arena->first; b; b = b->next)
+        if (b->orders >> order)
+            return 1;
+    return 0;
 }

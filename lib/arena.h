@@ -20,6 +20,19 @@
 #include "bank.h"
 
 /*
+ * How far a search has come. It goes by order, within an order by bank, within a bank by address. The lock
+ * is dropped when the work of one hold is used up, and the search goes on from here.
+ */
+struct hvmem__place {
+    struct hvmem__bank *bank; /* NULL: at its beginning */
+    hvmem_u32 links;          /* of the arena: others than then, and the bank may be gone */
+    hvmem_u32 order;          /* of the set that is searched */
+    hvmem_u32 above;          /* the next higher one of the banks passed */
+    hvmem_u32 looks;          /* at blocks of the set */
+    hvmem_mfn from;           /* blocks of the set below were looked at */
+};
+
+/*
  * Where a block may lie: [lo, hi); debts it must not have; for order 0 the colour of the frame.
  * A search looks at HVMEM__SEARCH_STEPS blocks of a set at most. If that cut it short, `cut` is set
  * to a frame such that every block below it was looked at: search again from there.
@@ -30,12 +43,54 @@ struct hvmem__window {
     hvmem_u32 avoid;   /* HVMEM_OWES_*: skip blocks owing any of these; a flush, if not mature */
     hvmem_u32 largest; /* blocks of a higher order are not split; 0: any */
     hvmem_u32 colour_shift;
+    hvmem_u32 anywhere;    /* 1: any block will do; the window is there to count the work */
     hvmem_u64 colour_mask; /* 0: any colour */
     hvmem_u64 colour;
-    hvmem_mfn cut; /* out; HVMEM__NOT_CUT if the search was complete */
+    hvmem_mfn cut;             /* out; HVMEM__NOT_CUT if the search was complete */
+    hvmem_u32 work;            /* left to this hold, in tens of instructions */
+    hvmem_u32 moved;           /* 1: the search has moved on in this hold */
+    hvmem_u32 restarts;        /* for banks that were added or removed */
+    hvmem_u32 passed_order;    /* of sets up to this one ... */
+    hvmem_mfn passed;          /* ... blocks below this frame are known not to do */
+    struct hvmem__place place; /* .bank NULL before a search begins */
 };
 #define HVMEM__SEARCH_STEPS 64u
 #define HVMEM__NOT_CUT      (~(hvmem_u64)0)
+
+/*
+ * Work of a hold that looks for a block and takes it, in tens of instructions, and what must be left of
+ * it when the block was found: else it is taken under the next hold. Tests make it smallest: then every
+ * hold makes one step.
+ */
+#ifndef HVMEM_HOLD_WORK
+#    define HVMEM_HOLD_WORK 60u
+#endif
+#define HVMEM__TAKE_WORK 50u
+
+/*
+ * A block that was found is taken. What is left of it goes to lower orders and higher frames: whoever
+ * searches for more of the kind need not look again at what was looked at before.
+ */
+HVMEM_INLINE void hvmem__window_passed(struct hvmem__window *w, hvmem_mfn head, hvmem_u32 order)
+{
+    w->passed = head;
+    w->passed_order = order;
+}
+
+/* A hold of the lock begins, with so much work. */
+HVMEM_INLINE void hvmem__window_hold(struct hvmem__window *w, hvmem_u32 work)
+{
+    w->work = work;
+    w->moved = 0;
+}
+
+/* A free block that a search found. */
+struct hvmem__spot {
+    struct hvmem__bank *bank; /* of its head */
+    hvmem_mfn head;
+    hvmem_mfn at; /* the block inside it that was asked for */
+    hvmem_u32 order;
+};
 
 /*
  * The bank that holds mfn among those of near's arena, or NULL. From `near` on by address: who goes
@@ -72,33 +127,27 @@ hvmem_u32 hvmem__arena_give(struct hvmem_heap *heap, struct hvmem__arena *arena,
                             struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record);
 
 /*
- * Take the smallest free block of at least `order`, lowest address first, split to `order`. Among
- * those of one order one that owes no flush is preferred, if it is among the first few. Returns the
- * bank of the block and the block with its debts (a free record), or NULL if there is none. The caller
- * sets the head bit and the record. window NULL: anywhere.
+ * The smallest free block of at least `order` in the window, the one in the first bank and of the lowest
+ * address: HVMEM_OK with *spot, the block left where it is, or HVMEM_E_NOMEM. HVMEM_AGAIN: the work of
+ * this hold is used up; call again under another one, with the same window. window NULL: anywhere, which is
+ * never cut; then among blocks of one order one that owes no flush is preferred, if it is among the first
+ * few.
  */
-struct hvmem__bank *hvmem__arena_take(struct hvmem_heap *heap, struct hvmem__arena *arena,
-                                      hvmem_u32 order, struct hvmem__window *window, hvmem_mfn *mfn,
-                                      hvmem__record *record);
+hvmem_status hvmem__arena_search(struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                                 struct hvmem__window *window, hvmem_u32 order,
+                                 struct hvmem__spot *spot);
+
+/* The same anywhere, in an arena of few banks, without that preference. */
+hvmem_status hvmem__arena_first(const struct hvmem__arena *arena, hvmem_u32 order,
+                                struct hvmem__spot *spot);
 
 /*
- * The same for the commonest case: a block that owes nothing, anywhere, claims apart. Returns the
- * bank of the block, or NULL if there is none or the block that would be taken owes something:
+ * Take such a block, split to `order`, in the commonest case: it owes nothing, anywhere, claims apart.
+ * Returns its bank, or NULL if there is none or the block that would be taken owes something:
  * nothing was changed then. The caller sets the head bit and the record.
  */
 struct hvmem__bank *hvmem__arena_take_plain(struct hvmem_heap *heap, struct hvmem__arena *arena,
                                             hvmem_u32 order, hvmem_mfn *mfn);
-
-/*
- * The free block that hvmem__arena_take() would take, left where it is: its bank, or NULL; its head and
- * order *k; the block of `order` inside it. Arena lock held.
- */
-struct hvmem__bank *hvmem__arena_search(struct hvmem_heap *heap, const struct hvmem__arena *arena,
-                                        struct hvmem__window *window, hvmem_u32 order, hvmem_u32 *k,
-                                        hvmem_mfn *head, hvmem_mfn *at);
-
-/* Order of the arena's smallest free block; above max_order if there is none. */
-hvmem_u32 hvmem__arena_smallest(struct hvmem_heap *heap, const struct hvmem__arena *arena);
 
 /* Whether the arena has a free block of at least this order. */
 int hvmem__arena_has(const struct hvmem__arena *arena, hvmem_u32 order);

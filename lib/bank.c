@@ -127,6 +127,7 @@ static hvmem_u32 arena_for(struct hvmem_heap *heap, const struct hvmem__bank *b)
         arena->slot = slot;
         arena->first = HVMEM_NULL;
         arena->counted = heap->claims_active;
+        hvmem__arena_changed(arena);
         hvmem__store_release(&node->arena[slot], (hvmem_u16)index);
     }
     return index;
@@ -150,6 +151,8 @@ hvmem_status hvmem__bank_link(struct hvmem_heap *heap, struct hvmem__bank *b)
         b->next->before = b;
     *link = b;
     hvmem__store_release(&b->live, 1u);
+    hvmem__store(&arena->banks, arena->banks + 1);
+    hvmem__arena_changed(arena);
     hvmem__unlock_arena(heap, arena, state);
 
     at = upper_bound(heap, b->base);
@@ -185,6 +188,8 @@ void hvmem__bank_unlink(struct hvmem_heap *heap, struct hvmem__bank *b)
     if (b->next)
         b->next->before = b->before;
     hvmem__store(&b->live, 0u);
+    hvmem__store(&arena->banks, arena->banks - 1);
+    hvmem__arena_changed(arena);
     hvmem__unlock_arena(heap, arena, state);
     if (--heap->node[b->node].banks == 0)
         hvmem__store(&heap->node_mask, heap->node_mask & ~((hvmem_u64)1 << b->node));

@@ -77,6 +77,19 @@ HVMEM_INLINE int hvmem__is_head(const struct hvmem__bank *b, hvmem_mfn mfn)
     return hvmem__bits_test(&b->head, mfn - b->base);
 }
 
+/* The banks of an arena changed, or whether claims are counted in it. Its lock is held. */
+HVMEM_INLINE void hvmem__arena_changed(struct hvmem__arena *arena)
+{
+    arena->links++;
+    arena->plain = !arena->counted && arena->banks <= HVMEM__FEW_BANKS;
+}
+
+/* Whether a search of the arena counts the banks that it passes. */
+HVMEM_INLINE int hvmem__arena_many(const struct hvmem__arena *arena)
+{
+    return hvmem__load(&arena->banks) > HVMEM__FEW_BANKS;
+}
+
 HVMEM_INLINE struct hvmem__arena *hvmem__arena_of(struct hvmem_heap *heap,
                                                   const struct hvmem__bank *b)
 {

@@ -186,6 +186,7 @@ static void switch_counting(struct hvmem_heap *heap, hvmem_u32 on)
         for (b = arena->first; b; b = b->next)
             frames += b->free_frames;
         arena->counted = on;
+        hvmem__arena_changed(arena);
         if (on)
             hvmem__claim_give(heap, arena, frames);
         hvmem__unlock_arena(heap, arena, state);

@@ -54,6 +54,27 @@ void hvmem__claim_untake(struct hvmem_heap *heap, const struct hvmem__arena *are
 void hvmem__claim_refund(struct hvmem_heap *heap, hvmem_node node,
                          const struct hvmem__drawn *drawn);
 
+/*
+ * Whether what one hold of an arena's lock drew can be added to what earlier ones did for the same
+ * allocation: not if a claim was set anew in between, for the two could not be told apart.
+ */
+HVMEM_INLINE int hvmem__claim_joins(const struct hvmem__drawn *all,
+                                    const struct hvmem__drawn *drawn)
+{
+    return !(drawn->from_node | drawn->from_any) || !(all->from_node | all->from_any) ||
+           all->when == drawn->when;
+}
+
+HVMEM_INLINE void hvmem__claim_join(struct hvmem__drawn *all, const struct hvmem__drawn *drawn)
+{
+    if (hvmem__likely(!(drawn->from_node | drawn->from_any)))
+        return;
+    all->domain = drawn->domain;
+    all->when = drawn->when;
+    all->from_node += drawn->from_node;
+    all->from_any += drawn->from_any;
+}
+
 /* Its `when` from the low bits, which an open populate notes. No lock of rank CLAIM or above held. */
 hvmem_u64 hvmem__claim_when(struct hvmem_domain *domain, hvmem_u32 low);
 

@@ -58,8 +58,14 @@ struct hvmem__arena {
     struct hvmem__bank *first; /* banks by address */
     hvmem_u32 counted;         /* claims are being counted here (claim.h); arena lock */
     hvmem_u32 owing;           /* 1: a free block may owe a flush; arena lock */
-    hvmem_u8 pad[HVMEM_LINE - 32];
+    hvmem_u32 banks;           /* how many; arena lock */
+    hvmem_u32 links;           /* banks added and removed so far; arena lock */
+    hvmem_u32 plain;           /* 1: not counted, and few banks; arena lock */
+    hvmem_u8 pad[HVMEM_LINE - 44];
 };
+
+/* Banks of an arena that one hold of its lock may pass without counting them. */
+#define HVMEM__FEW_BANKS 16u
 
 /*
  * may[k]: arenas that may have a free block of order >= k. INVARIANT: a clear bit is right. Bits are

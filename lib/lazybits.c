@@ -106,13 +106,9 @@ void hvmem__bits_clear_range(struct hvmem__bits *bits, hvmem_u64 from, hvmem_u64
 }
 
 /* Words of level k, for bounds. */
-static hvmem_u64 level_words(const struct hvmem__bits *bits, hvmem_u32 k)
+HVMEM_INLINE hvmem_u64 hvmem__level_words(const struct hvmem__bits *bits, hvmem_u32 k)
 {
-    hvmem_u64 words = words_for(bits->count);
-
-    while (k--)
-        words = words_for(words);
-    return words;
+    return bits->count ? ((bits->count - 1) >> (6 * k + 6)) + 1 : 0;
 }
 
 void hvmem__bits_mend(struct hvmem__bits *bits, hvmem_u64 from, hvmem_u64 to, int not_first)
@@ -121,7 +117,7 @@ void hvmem__bits_mend(struct hvmem__bits *bits, hvmem_u64 from, hvmem_u64 to, in
     hvmem_u32 k;
 
     for (k = 2; !from && k < bits->levels; k++)
-        memset(bits->level[k], 0, (hvmem_size)level_words(bits, k) * 8);
+        memset(bits->level[k], 0, (hvmem_size)hvmem__level_words(bits, k) * 8);
     for (; from < to; from++) {
         up = &bits->level[1][from >> 6];
         if (!*up) {
@@ -161,14 +157,14 @@ hvmem_u64 hvmem__bits_next(const struct hvmem__bits *bits, hvmem_u64 from)
             k++;
         else
             at <<= 6; /* the top level of a flat set: the next word of it */
-        if ((at >> 6) >= level_words(bits, k))
+        if ((at >> 6) >= hvmem__level_words(bits, k))
             return HVMEM__BITS_NONE;
     }
     /* Down: the first member below it. A table to be adopted may be damaged: trust no summary. */
     at = word << 6 | hvmem__lowest(mask);
     while (k > 0) {
         k--;
-        if (at >= level_words(bits, k) || !bits->level[k][at])
+        if (at >= hvmem__level_words(bits, k) || !bits->level[k][at])
             return HVMEM__BITS_NONE;
         at = at << 6 | hvmem__lowest(bits->level[k][at]);
     }

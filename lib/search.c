@@ -80,68 +80,190 @@ static hvmem_mfn first_of_set(const struct hvmem_heap *heap, const struct hvmem_
 }
 
 /*
- * The first block of set k of bank b in which the window allows an `order` block, and where.
- * Looks at HVMEM__SEARCH_STEPS blocks at most and says where it was cut.
+ * Work, in tens of instructions: to pass a bank; to begin with its set; to look at a block, or for one where
+ * there is none.
  */
-static int search_set(const struct hvmem_heap *heap, const struct hvmem__bank *b,
-                      struct hvmem__window *w, hvmem_u32 k, hvmem_u32 order, hvmem_mfn *head,
-                      hvmem_mfn *at)
-{
-    hvmem_mfn from = (w->lo > b->base ? w->lo : b->base) >> k << k;
-    hvmem_u32 steps;
+#define BANK_WORK 3u
+#define SET_WORK  4u
+#define LOOK_WORK 14u
+/* Times a search begins again because banks were added or removed. */
+#define RESTARTS 8u
 
-    for (steps = 0; steps < HVMEM__SEARCH_STEPS; steps++, from = *head + 1) {
-        *head = hvmem__set_next(b, from, k);
-        if (*head == HVMEM__NO_MFN)
-            return 0;
-        if (*head >= w->hi)
-            return 0;
-        if (fits(w, *head, k, order, at) &&
-            !avoided(heap, w, hvmem__load_acquire(hvmem__record_at(b, *head))))
-            return 1;
-    }
-    if (*head + 1 < w->cut)
-        w->cut = *head + 1;
-    return 0;
+static void spend(struct hvmem__window *w, hvmem_u32 work)
+{
+    w->work = w->work > work ? w->work - work : 0;
 }
 
-struct hvmem__bank *hvmem__arena_search(struct hvmem_heap *heap, const struct hvmem__arena *arena,
-                                        struct hvmem__window *w, hvmem_u32 order, hvmem_u32 *k,
-                                        hvmem_mfn *head, hvmem_mfn *at)
+/* Whether this hold has done its work: it makes at least one step. */
+static int is_over(const struct hvmem__window *w)
 {
-    struct hvmem__bank *best = HVMEM_NULL;
-    hvmem_u32 best_k = heap->max_order + 1;
-    struct hvmem__bank *b;
+    return !w->work && w->moved;
+}
 
-    if (!w) {
-        *k = order;
-        best = hvmem__set_smallest(arena, k);
-        if (best)
-            *head = *at = first_of_set(heap, arena, best, *k);
-        return best;
-    }
-    for (b = arena->first; b; b = b->next) {
-        hvmem_u32 left = b->orders >> order << order;
+/*
+ * The first block of the set at w->place, of bank b, in which the window allows an `order` block. Looks
+ * at HVMEM__SEARCH_STEPS blocks at most and says where it was cut.
+ */
+static hvmem_status search_set(const struct hvmem_heap *heap, const struct hvmem__bank *b,
+                               struct hvmem__window *w, hvmem_u32 order, struct hvmem__spot *spot)
+{
+    struct hvmem__place *at = &w->place;
+    const hvmem_u32 k = at->order;
+    hvmem_mfn floor = (w->lo > b->base ? w->lo : b->base) >> k << k;
 
-        /* A block of the last order may reach past the bank's end into the window. */
-        if (b->base >= w->hi ||
-            hvmem__round_up(b->base + b->frames, (hvmem_u64)1 << heap->max_order) <= w->lo)
-            continue;
-        for (; left; left &= left - 1) {
-            hvmem_u32 o = hvmem__lowest(left);
-            hvmem_mfn h, a;
-
-            if (o >= best_k || (w->largest && o > w->largest))
-                break;
-            if (!search_set(heap, b, w, o, order, &h, &a))
-                continue;
-            best = b;
-            best_k = o;
-            *head = h;
-            *at = a;
-            break;
+    if (at->from < floor)
+        at->from = floor;
+    if (k <= w->passed_order && at->from < w->passed)
+        at->from = w->passed;
+    if (at->from >= b->base + b->frames)
+        return HVMEM_E_NOMEM;
+    while (at->looks < HVMEM__SEARCH_STEPS) {
+        if (is_over(w))
+            return HVMEM_AGAIN;
+        spend(w, LOOK_WORK);
+        spot->head = hvmem__set_next(b, at->from, k);
+        if (spot->head == HVMEM__NO_MFN || spot->head >= w->hi) {
+            spend(w, LOOK_WORK); /* up all levels of the bitmap */
+            return HVMEM_E_NOMEM;
         }
+        at->from = spot->head;
+        if (fits(w, spot->head, k, order, &spot->at) &&
+            !avoided(heap, w, hvmem__load_acquire(hvmem__record_at(b, spot->head))))
+            return HVMEM_OK;
+        at->from = spot->head + 1;
+        at->looks++;
+        w->moved = 1;
     }
-    *k = best_k;
-    return best;
+    if (at->from < w->cut)
+        w->cut = at->from;
+    return HVMEM_E_NOMEM;
+}
+
+/* The set of the order at w->place in bank b; notes which higher orders the bank has. */
+static hvmem_status search_bank(const struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                                struct hvmem__bank *b, struct hvmem__window *w, hvmem_u32 order,
+                                struct hvmem__spot *spot)
+{
+    struct hvmem__place *at = &w->place;
+    hvmem_u32 orders = b->orders >> at->order, above;
+
+    spend(w, BANK_WORK);
+    /* A block of the last order may reach past the bank's end into the window. */
+    if (!orders || b->base >= w->hi ||
+        (w->lo && hvmem__round_up(b->base + b->frames, (hvmem_u64)1 << heap->max_order) <= w->lo))
+        return HVMEM_E_NOMEM;
+    if (orders & ~1u) {
+        above = at->order + hvmem__lowest(orders & ~1u);
+        at->above = above < at->above ? above : at->above;
+    }
+    if (!(orders & 1))
+        return HVMEM_E_NOMEM;
+    spend(w, SET_WORK);
+    spot->bank = b;
+    spot->order = at->order;
+    if (!w->anywhere)
+        return search_set(heap, b, w, order, spot);
+    spend(w, LOOK_WORK);
+    spot->head = spot->at = first_of_set(heap, arena, b, at->order);
+    return HVMEM_OK;
+}
+
+/* The search goes on with the first bank. */
+static void from_first(const struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                       struct hvmem__place *at, hvmem_u32 order)
+{
+    at->bank = arena->first;
+    at->order = order;
+    at->above = heap->max_order + 1;
+    at->from = 0;
+    at->looks = 0;
+}
+
+/* As hvmem__arena_search(), in a window, wherever the search stands. */
+static hvmem_status search_window(const struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                                  struct hvmem__window *w, hvmem_u32 order,
+                                  struct hvmem__spot *spot)
+{
+    const hvmem_u32 last =
+        w->largest && w->largest < heap->max_order ? w->largest : heap->max_order;
+    struct hvmem__place *at = &w->place;
+    hvmem_status status;
+
+    while (at->bank && at->order <= last) {
+        if (is_over(w))
+            return HVMEM_AGAIN;
+        status = search_bank(heap, arena, at->bank, w, order, spot);
+        if (status != HVMEM_E_NOMEM)
+            return status;
+        w->moved = 1;
+        at->from = 0;
+        at->looks = 0;
+        if (at->bank->next)
+            at->bank = at->bank->next;
+        else
+            from_first(heap, arena, at, at->above);
+    }
+    at->bank = HVMEM_NULL;
+    return HVMEM_E_NOMEM;
+}
+
+hvmem_status hvmem__arena_first(const struct hvmem__arena *arena, hvmem_u32 order,
+                                struct hvmem__spot *spot)
+{
+    spot->order = order;
+    spot->bank = hvmem__set_smallest(arena, &spot->order);
+    if (!spot->bank)
+        return HVMEM_E_NOMEM;
+    spot->head = spot->at = hvmem__set_first(spot->bank, spot->order);
+    return HVMEM_OK;
+}
+
+/*
+ * Whether the first block of all is one that the window allows, which only avoids debts: where there are
+ * few banks nothing need be remembered then. Arena lock held.
+ */
+static int first_will_do(const struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                         struct hvmem__window *w, hvmem_u32 order, struct hvmem__spot *spot)
+{
+    if ((w->lo | ~w->hi | w->colour_mask) || w->work < HVMEM__TAKE_WORK ||
+        hvmem__arena_many(arena) || hvmem__arena_first(arena, order, spot))
+        return 0;
+    spend(w, LOOK_WORK);
+    return (!w->largest || spot->order <= w->largest) &&
+           !avoided(heap, w, hvmem__load_acquire(hvmem__record_at(spot->bank, spot->head)));
+}
+
+hvmem_status hvmem__arena_search(struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                                 struct hvmem__window *w, hvmem_u32 order, struct hvmem__spot *spot)
+{
+    hvmem_status status;
+
+    HVMEM__ASSERT2(&heap->host, hvmem__lock_held(&heap->host, &arena->lock));
+    if (hvmem__likely(!w)) {
+        spot->order = order;
+        spot->bank = hvmem__set_smallest(arena, &spot->order);
+        if (!spot->bank)
+            return HVMEM_E_NOMEM;
+        spot->head = spot->at = first_of_set(heap, arena, spot->bank, spot->order);
+        return HVMEM_OK;
+    }
+    if (w->place.bank && w->place.links != arena->links) {
+        w->place.bank = HVMEM_NULL;
+        if (++w->restarts > RESTARTS)
+            return HVMEM_E_NOMEM;
+    }
+    if (!w->place.bank) {
+        w->cut = HVMEM__NOT_CUT;
+        if (hvmem__likely(first_will_do(heap, arena, w, order, spot)))
+            return HVMEM_OK;
+        from_first(heap, arena, &w->place, order);
+        w->place.links = arena->links;
+    }
+    status = search_window(heap, arena, w, order, spot);
+    /* What is left must do for taking it; else it is the first that the next hold looks at. */
+    if (!status && w->moved && w->work < HVMEM__TAKE_WORK)
+        return HVMEM_AGAIN;
+    if (!status)
+        w->place.bank = HVMEM_NULL;
+    return status;
 }

@@ -6,11 +6,26 @@
 #include "clock.h"
 #include "pcpu.h"
 #include "run.h"
+#include "testpoint.h"
 
 /* Rounds a search that avoids debts goes on after it was cut; colours go on to the end. */
 #define AVOID_ROUNDS 16u
-/* Steps of one refill section: a block split or a word of single frames each. */
-#define BATCH_STEPS 40u
+/* Times a search that took several holds is made again before memory counts as used up. */
+#define REPEATS 2u
+/*
+ * Work of one hold of a refill, in tens of instructions: for each block, each order that it is split by,
+ * what it owes, if anything, and each frame of one that is taken apart, or of one whose dirt differs.
+ */
+#ifndef HVMEM_BATCH_WORK
+#    define HVMEM_BATCH_WORK 300u
+#endif
+#define BLOCK_WORK  22u
+#define ORDER_WORK  4u
+#define OWING_WORK  18u
+#define FRAME_SHIFT 1u /* half of one */
+#define MIXED_WORK  40u
+/* Largest part that single frames are taken from of a block whose dirt differs. */
+#define MIXED_ORDER 2u
 /* Largest remainder that single frames are taken from before a frame that ages: below 2 MiB. */
 #define SMALL_ORDER 8u
 
@@ -84,44 +99,42 @@ static struct hvmem__arena *arena_at(struct hvmem_heap *heap, hvmem_node node, h
     return &heap->arena[hvmem__load_acquire(&heap->node[node].arena[slot])];
 }
 
-/* Claims forbid it; but E_CLAIM says that there is such a block. Arena lock held. */
-static hvmem_status refused_claim(struct hvmem_heap *heap, struct hvmem__arena *arena,
-                                  const struct hvmem__want *want)
+/* A window that allows everything, for arenas whose banks are too many to be passed under one hold. */
+static void allow_all(struct hvmem__window *window)
 {
-    struct hvmem__bank *b;
-    hvmem__record record;
-    hvmem_mfn mfn;
-
-    b = hvmem__arena_take(heap, arena, want->order, want->window, &mfn, &record);
-    if (!b)
-        return HVMEM_E_NOMEM;
-    hvmem__arena_give(heap, arena, b, mfn, record);
-    return HVMEM_E_CLAIM;
+    memset(window, 0, sizeof *window);
+    window->hi = ~(hvmem_mfn)0;
+    window->anywhere = 1;
 }
 
 /*
- * One block out of an arena, as `want` says. Arena lock held. E_NOMEM, E_CLAIM or done. The head is
+ * One block out of an arena, as `want` says but for the window. Arena lock held. E_NOMEM, E_CLAIM: there
+ * is such a block, but claims forbid it; HVMEM_AGAIN: go on under another hold; or done. The head is
  * set before the lock is released, so that nobody can take the block for free or unknown.
  */
 static hvmem_status take_locked(struct hvmem_heap *heap, struct hvmem__arena *arena,
-                                struct hvmem__want *want, hvmem_mfn *mfn, hvmem__record *record)
+                                struct hvmem__want *want, struct hvmem__window *window,
+                                hvmem_mfn *mfn, hvmem__record *record)
 {
     hvmem_u64 frames = want->count ? want->count : (hvmem_u64)1 << want->order;
     struct hvmem__drawn *drawn = &want->drawn;
+    struct hvmem__spot spot;
+    hvmem_status status = hvmem__arena_search(heap, arena, window, want->order, &spot);
     struct hvmem__bank *b;
 
+    if (status)
+        return status;
     want->drawn_on = arena->node;
     hvmem__claim_take(heap, arena, want->domain, frames, drawn);
     if (drawn->frames != frames) {
         hvmem__claim_untake(heap, arena, drawn, drawn->frames);
-        return refused_claim(heap, arena, want);
+        return HVMEM_E_CLAIM;
     }
-    b = hvmem__arena_take(heap, arena, want->order, want->window, mfn, record);
-    if (!b) {
-        hvmem__claim_untake(heap, arena, drawn, frames);
-        return HVMEM_E_NOMEM;
-    }
-    *record |= want->keep & ~(hvmem__record)31u;
+    *mfn = spot.at;
+    *record =
+        hvmem__arena_carve(heap, arena, spot.bank, spot.head, spot.order, spot.at, want->order) |
+        (want->keep & ~(hvmem__record)31u);
+    b = hvmem__arena_bank(heap, arena, spot.bank, spot.at);
     if (want->count)
         hvmem__run_keep(heap, arena, b, *mfn, *record, want->count);
     else
@@ -129,28 +142,65 @@ static hvmem_status take_locked(struct hvmem_heap *heap, struct hvmem__arena *ar
     return HVMEM_OK;
 }
 
-/* One arena: search again from the cut until done, found, or out of rounds. */
+/* One search of an arena, through as many holds of its lock as it takes. 1 in *several: it took several. */
+static hvmem_status take_once(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                              struct hvmem__want *want, struct hvmem__window *window,
+                              hvmem_mfn *mfn, hvmem__record *record, int *several)
+{
+    hvmem_status status;
+
+    for (;;) {
+        hvmem_u64 state = hvmem__lock_arena(heap, arena);
+
+        if (window)
+            hvmem__window_hold(window, HVMEM_HOLD_WORK);
+        status = take_locked(heap, arena, want, window, mfn, record);
+        if (status == HVMEM_E_NOMEM && !window)
+            hvmem__arena_exhausted(heap, arena, want->order);
+        hvmem__unlock_arena(heap, arena, state);
+        if (status != HVMEM_AGAIN)
+            return status;
+        *several = 1;
+        (void)HVMEM_TEST_POINT("take_again");
+    }
+}
+
+/*
+ * One arena: search again from the cut until done, found, or out of rounds. What others did between two
+ * holds may have hidden from a search what was free all the time: one that found nothing is made again.
+ */
 static hvmem_status take_from(struct hvmem_heap *heap, struct hvmem__arena *arena,
                               struct hvmem__want *want, hvmem_mfn *mfn, hvmem__record *record)
 {
-    hvmem_mfn lo = want->window ? want->window->lo : 0;
-    hvmem_u32 rounds = 0;
+    struct hvmem__window all, *window = want->window;
+    hvmem_u32 rounds = 0, repeats = 0;
     hvmem_status status;
+    hvmem_mfn lo;
+    int several = 0;
 
-    do {
-        hvmem_u64 state = hvmem__lock_arena(heap, arena);
-
-        status = take_locked(heap, arena, want, mfn, record);
-        if (status == HVMEM_E_NOMEM && !want->window)
-            hvmem__arena_exhausted(heap, arena, want->order);
-        hvmem__unlock_arena(heap, arena, state);
-        if (status != HVMEM_E_NOMEM || !want->window || want->window->cut == HVMEM__NOT_CUT)
+    if (!window && hvmem__unlikely(hvmem__arena_many(arena))) {
+        allow_all(&all);
+        window = &all;
+    }
+    lo = window ? window->lo : 0;
+    for (;;) {
+        status = take_once(heap, arena, want, window, mfn, record, &several);
+        if (status != HVMEM_E_NOMEM || !window)
             break;
-        want->window->lo = want->window->cut;
-        rounds++;
-    } while (!want->window->avoid || rounds < AVOID_ROUNDS);
-    if (want->window)
-        want->window->lo = lo;
+        if (window->cut != HVMEM__NOT_CUT) {
+            several = 1;
+            if (window->avoid && ++rounds == AVOID_ROUNDS)
+                break;
+            window->lo = window->cut;
+        } else if (several && !window->avoid && repeats++ < REPEATS) {
+            several = 0;
+            window->lo = lo;
+        } else {
+            break;
+        }
+    }
+    if (window)
+        window->lo = lo;
     return status;
 }
 
@@ -199,7 +249,7 @@ HVMEM_INLINE hvmem_u32 take_plain(struct hvmem_heap *heap, hvmem__record keep, h
         return 0;
     arena = arena_at(heap, node, next_slot(left, cpu & (HVMEM__NODE_ARENAS - 1)));
     state = hvmem__lock_arena(heap, arena);
-    while (hvmem__likely(!arena->counted)) {
+    while (hvmem__likely(arena->plain)) {
         hvmem_mfn found;
 
         b = hvmem__arena_take_plain(heap, arena, order, &found);
@@ -289,11 +339,15 @@ static struct hvmem__window *limit_to(const struct hvmem__arena *arena,
                                       struct hvmem__window *allowed)
 {
     enum hvmem__supply of = batch->of;
+    int any =
+        of == HVMEM__SUPPLY_ANY || (of == HVMEM__SUPPLY_CLEAN && hvmem__likely(!arena->owing));
 
-    if (of == HVMEM__SUPPLY_ANY || (of == HVMEM__SUPPLY_CLEAN && hvmem__likely(!arena->owing)))
+    if (any && hvmem__likely(!hvmem__arena_many(arena)))
         return HVMEM_NULL;
-    memset(allowed, 0, sizeof *allowed);
-    allowed->hi = ~(hvmem_mfn)0;
+    allow_all(allowed);
+    if (any)
+        return allowed;
+    allowed->anywhere = 0;
     allowed->avoid = HVMEM__OWES_FLUSH;
     if (of == HVMEM__SUPPLY_SMALL)
         allowed->largest = batch->order ? batch->order : SMALL_ORDER;
@@ -301,72 +355,124 @@ static struct hvmem__window *limit_to(const struct hvmem__arena *arena,
 }
 
 /*
- * Up to n blocks out of one arena, smallest blocks first; for single frames a larger block is taken
- * apart whole. Arena lock held; cut by work done.
+ * Take the next block, or for single frames up to `most` of one block. How many were taken; 0 with the
+ * reason in *status. What is left of the work is in *work. Arena lock held.
  */
-static hvmem_u32 batch_locked(struct hvmem_heap *heap, struct hvmem__arena *arena,
-                              struct hvmem__batch *batch, hvmem_mfn *blocks, hvmem_u32 n)
+static hvmem_u32 batch_next(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                            struct hvmem__batch *batch, struct hvmem__window *window,
+                            hvmem_mfn *blocks, hvmem_u32 most, hvmem_u32 *work,
+                            hvmem_status *status)
 {
-    struct hvmem__window allowed, *window = limit_to(arena, batch, &allowed);
-    hvmem_u32 order = batch->order, got = 0, steps;
+    hvmem_u32 size = batch->order, cost = BLOCK_WORK;
+    struct hvmem__spot spot;
+    hvmem__record record;
 
-    for (steps = 0; got < n && steps < BATCH_STEPS; steps++) {
-        hvmem_u32 size = order ? order : hvmem__highest(n - got);
-        struct hvmem__bank *b;
-        hvmem__record record;
-        hvmem_mfn mfn;
-
-        if (!order) {
-            /* Not more than the smallest free block holds: small remainders go first. */
-            hvmem_u32 smallest = hvmem__arena_smallest(heap, arena);
-
-            if (smallest < size)
-                size = smallest;
+    *status = window ? hvmem__arena_search(heap, arena, window, size, &spot)
+                     : hvmem__arena_first(arena, size, &spot);
+    if (*status)
+        return 0;
+    if (hvmem__unlikely(window != HVMEM_NULL)) {
+        *work = window->work;
+        hvmem__window_passed(window, spot.head, spot.order);
+    }
+    record = hvmem__load(hvmem__record_at(spot.bank, spot.head));
+    if (!size) {
+        /* Not more than the smallest free block holds: small remainders go first. */
+        size = hvmem__highest(most);
+        size = size < spot.order ? size : spot.order;
+        if (hvmem__unlikely(hvmem__rec_dirt(record) == HVMEM__DIRT_MIXED)) {
+            size = size < MIXED_ORDER ? size : MIXED_ORDER;
+            cost += (MIXED_WORK << size) + (spot.order - size) * ORDER_WORK;
         }
-        b = hvmem__arena_take(heap, arena, size, window, &mfn, &record);
-        if (!b)
+        cost += ((hvmem_u32)1 << size) >> FRAME_SHIFT;
+    }
+    if (hvmem__unlikely(hvmem__rec_owed(record)))
+        cost += OWING_WORK;
+    cost += (spot.order - size) * ORDER_WORK;
+    *work = *work > cost ? *work - cost : 0;
+    record = hvmem__arena_carve(heap, arena, spot.bank, spot.head, spot.order, spot.head, size);
+    if (size != batch->order) {
+        explode(heap, arena, spot.bank, spot.head, record, batch, blocks);
+        return 1u << size;
+    }
+    hvmem__arena_mark(spot.bank, spot.head, taken(heap, batch, record));
+    hvmem__store(blocks, spot.head);
+    return 1;
+}
+
+/*
+ * Up to n blocks out of one arena, smallest blocks first; for single frames a larger block is taken
+ * apart whole. Arena lock held; cut by work done. Without any: why, or HVMEM_AGAIN if the search is to go on.
+ */
+static hvmem_status batch_locked(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                                 struct hvmem__batch *batch, struct hvmem__window *window,
+                                 hvmem_mfn *blocks, hvmem_u32 n, hvmem_u32 *got)
+{
+    hvmem_u32 work = HVMEM_BATCH_WORK;
+    hvmem_status status = HVMEM_OK;
+
+    while (*got < n && work) {
+        if (hvmem__unlikely(window != HVMEM_NULL))
+            hvmem__window_hold(window, work);
+        *got += batch_next(heap, arena, batch, window, blocks + *got, n - *got, &work, &status);
+        if (status)
             break;
-        if (order)
-            hvmem__arena_mark(b, mfn, taken(heap, batch, record));
-        else
-            explode(heap, arena, b, mfn, record, batch, blocks + got);
-        if (order)
-            hvmem__store(&blocks[got], mfn);
-        got += order ? 1 : 1u << size;
         /* Those that were passed over would be looked at again for every block. */
         if (hvmem__unlikely(window && window->cut != HVMEM__NOT_CUT)) {
             batch->cut = 1;
             break;
         }
     }
-    return got;
+    return *got ? HVMEM_OK : status;
 }
 
-/* A batch out of one arena, within what claims leave. */
+/* One hold of batch_from(): *got grows by what it gave. Arena lock held. */
+static hvmem_status batch_hold(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                               struct hvmem__batch *batch, struct hvmem__window *window,
+                               hvmem_mfn *blocks, hvmem_u32 n, hvmem_u32 *got)
+{
+    const hvmem_u32 order = batch->order;
+    hvmem_status status = HVMEM_E_CLAIM;
+    struct hvmem__drawn drawn;
+    hvmem_u32 more = 0;
+
+    hvmem__claim_take(heap, arena, batch->domain, (hvmem_u64)(n - *got) << order, &drawn);
+    if (hvmem__unlikely(!hvmem__claim_joins(&batch->drawn, &drawn))) {
+        hvmem__claim_untake(heap, arena, &drawn, drawn.frames);
+        return HVMEM_E_CLAIM;
+    }
+    if (drawn.frames >> order)
+        status = batch_locked(heap, arena, batch, window, blocks + *got,
+                              (hvmem_u32)(drawn.frames >> order), &more);
+    if (status == HVMEM_E_NOMEM && !hvmem__arena_many(arena) && !hvmem__arena_has(arena, order))
+        hvmem__arena_exhausted(heap, arena, order);
+    hvmem__claim_untake(heap, arena, &drawn, drawn.frames - ((hvmem_u64)more << order));
+    hvmem__claim_join(&batch->drawn, &drawn);
+    *got += more;
+    return status;
+}
+
+/* A batch out of one arena, within what claims leave, through as many holds of its lock as it takes. */
 static hvmem_status batch_from(struct hvmem_heap *heap, struct hvmem__arena *arena,
                                struct hvmem__batch *batch, hvmem_mfn *blocks, hvmem_u32 n,
                                hvmem_u32 *got)
 {
-    hvmem_u64 state = hvmem__lock_arena(heap, arena);
-    struct hvmem__drawn *drawn = &batch->drawn;
-    hvmem_u32 order = batch->order;
-    hvmem_status status = HVMEM_OK;
+    struct hvmem__window allowed, *window = HVMEM_NULL;
+    hvmem_status status;
 
-    hvmem__claim_take(heap, arena, batch->domain, (hvmem_u64)n << order, drawn);
     *got = 0;
-    if (drawn->frames >> order) {
-        *got = batch_locked(heap, arena, batch, blocks, (hvmem_u32)(drawn->frames >> order));
-        if (!*got) {
-            if (!hvmem__arena_has(arena, order))
-                hvmem__arena_exhausted(heap, arena, order);
-            status = HVMEM_E_NOMEM;
-        }
-    } else {
-        status = HVMEM_E_CLAIM;
-    }
-    hvmem__claim_untake(heap, arena, drawn, drawn->frames - ((hvmem_u64)*got << order));
-    hvmem__unlock_arena(heap, arena, state);
-    return status;
+    do {
+        hvmem_u64 state = hvmem__lock_arena(heap, arena);
+
+        if (!window)
+            window = limit_to(arena, batch, &allowed);
+        status = batch_hold(heap, arena, batch, window, blocks, n, got);
+        hvmem__unlock_arena(heap, arena, state);
+        if (*got == n || batch->cut)
+            break;
+        (void)HVMEM_TEST_POINT("refill_again");
+    } while (!status || status == HVMEM_AGAIN);
+    return *got ? HVMEM_OK : status;
 }
 
 hvmem_status hvmem__take_batch(struct hvmem_heap *heap, struct hvmem__batch *batch,

@@ -68,15 +68,17 @@ HVMEM_INLINE void hvmem__batch_init(struct hvmem__batch *batch, hvmem_u32 order,
     batch->order = order;
     batch->of = HVMEM__SUPPLY_ANY;
     batch->owed = batch->cut = 0;
+    batch->drawn.domain = (struct hvmem_domain *)HVMEM_NULL;
+    batch->drawn.frames = batch->drawn.from_node = batch->drawn.from_any = batch->drawn.when = 0;
     batch->domain = (struct hvmem_domain *)HVMEM_NULL;
     batch->keep = keep & ~(hvmem__record)31u;
     batch->tally.frames = batch->tally.flush = batch->tally.newest = 0;
 }
 
 /*
- * Take up to n blocks, as many as one lock section gives, from the batch's node. They keep their debts,
- * but for flushes that all CPUs have done since. *got is 0 only with a status. What they owe and the
- * claims they used is added to the batch.
+ * Take up to n blocks from the first arena of the batch's node that has any, as many as it gives. They
+ * keep their debts, but for flushes that all CPUs have done since. *got is 0 only with a status. What they
+ * owe and the claims they used is added to the batch. Holds of the arena's lock of bounded work.
  */
 hvmem_status hvmem__take_batch(struct hvmem_heap *heap, struct hvmem__batch *batch,
                                hvmem_mfn *blocks, hvmem_u32 n, hvmem_u32 *got);

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Searches that take several holds of an arena's lock: heaps crowded with blocks that a request may not
+ * have and with banks, and what others may do between two holds.
+ */
+#include "expect.h"
+
+#include <string.h>
+
+#define ORDER 12u
+#define HALF  ((hvmem_mfn)1 << (ORDER - 1))
+#define EACH  80u /* free blocks of order 0 in the lower half, no two of them neighbours */
+
+/* One bank, the lower half crowded, the upper half in use. */
+static struct world *world_crowded(void)
+{
+    struct hvmem_config config = world_config();
+    struct world *world;
+    unsigned i;
+
+    config.max_order = config.arena_order = ORDER;
+    config.flags = HVMEM_CONFIG_NO_CPU_CACHE;
+    config.lock_regime = HVMEM_LOCK_PLAIN;
+    world = WORLD_NEW(&config, WORLD_BROADCAST);
+    REQUIRE_EQ(world_bank(world, 0, 2 * HALF, 0, 0), HVMEM_OK);
+    REQUIRE_EQ(world_smp(world), HVMEM_OK);
+    REQUIRE_EQ(hvmem_reserve(world->heap, 0, 2 * HALF), HVMEM_OK);
+    for (i = 0; i < EACH; i++)
+        REQUIRE_EQ(hvmem_free_run(world->heap, 2 * i, 1), HVMEM_OK);
+    return world;
+}
+
+/* A request that no frame of the lower half suits. */
+static struct hvmem_request upper_colour(void)
+{
+    struct hvmem_request request = expect_block(0, NULL);
+
+    request.colour_shift = ORDER - 1;
+    request.colour_mask = request.colour = 1;
+    return request;
+}
+
+/* What another does between two holds: once, at its turn. */
+struct other {
+    struct world *world;
+    unsigned turn, turns;
+    hvmem_mfn mfn;
+    hvmem_u64 frames;
+    hvmem_status status;
+};
+
+static struct other other_of(struct world *world, unsigned turn, hvmem_mfn mfn, hvmem_u64 frames)
+{
+    struct other other = {world, turn, 0, mfn, frames, HVMEM_E_ARG};
+
+    return other;
+}
+
+TEST(smallest_and_lowest_is_found_behind_many)
+{
+    struct world *world = world_crowded();
+    struct hvmem_request request = upper_colour();
+    hvmem_mfn mfn = 0;
+
+    CHECK_REFUSED(world, hvmem_alloc(world->heap, &request, &mfn), HVMEM_E_NOMEM);
+    REQUIRE_EQ(hvmem_free_run(world->heap, HALF + 64, 64), HVMEM_OK);
+    REQUIRE_EQ(hvmem_free_run(world->heap, HALF + 512, 4), HVMEM_OK);
+    REQUIRE_EQ(hvmem_free_run(world->heap, HALF + 520, 4), HVMEM_OK);
+    REQUIRE_EQ(hvmem_alloc(world->heap, &request, &mfn), HVMEM_OK);
+    CHECK_EQ(mfn, HALF + 512);
+    /* Of order 0 now as well, but behind more blocks than are looked at first. */
+    REQUIRE_EQ(hvmem_alloc(world->heap, &request, &mfn), HVMEM_OK);
+    CHECK_EQ(mfn, HALF + 514);
+    CHECK_AUDIT(world);
+    WORLD_END(world);
+}
+
+/* Takes frames for good. */
+static int take_them(const char *name, void *context)
+{
+    struct other *other = context;
+    struct hvmem_request request = expect_block(0, NULL);
+    hvmem_mfn mfn;
+
+    if (strcmp(name, "take_again") != 0 || other->turns++ != other->turn)
+        return 0;
+    test_set_point_hook(NULL, NULL);
+    request.lo = other->mfn;
+    request.hi = other->mfn + other->frames;
+    other->status = HVMEM_OK;
+    while (other->status == HVMEM_OK && other->frames-- > 0)
+        other->status = hvmem_alloc(other->world->heap, &request, &mfn);
+    return 0;
+}
+
+/* What was found goes to another before it is taken: the next is. */
+TEST(found_block_goes_between_two_holds, points)
+{
+    unsigned turn, done = 0;
+
+    for (turn = 0; turn < 40; turn++) {
+        struct world *world = world_crowded();
+        struct hvmem_request request = upper_colour();
+        struct other other = other_of(world, turn, HALF + 8, 1);
+        hvmem_mfn mfn = 0;
+
+        REQUIRE_EQ(hvmem_free_run(world->heap, HALF + 8, 1), HVMEM_OK);
+        REQUIRE_EQ(hvmem_free_run(world->heap, HALF + 64, 1), HVMEM_OK);
+        test_set_point_hook(take_them, &other);
+        CHECK_EQ(hvmem_alloc(world->heap, &request, &mfn), HVMEM_OK);
+        test_set_point_hook(NULL, NULL);
+        if (other.turns > turn) {
+            CHECK_EQ(other.status, HVMEM_OK);
+            CHECK_EQ(mfn, HALF + 64);
+            done++;
+        }
+        WORLD_END(world);
+    }
+    CHECK(done > 10);
+}
+
+/* A block that was ahead is split by another, into orders that were searched already: found all the same. */
+TEST(memory_that_moves_down_is_found, points)
+{
+    unsigned turn, done = 0;
+
+    for (turn = 0; turn < 40; turn++) {
+        struct world *world = world_crowded();
+        struct hvmem_request request = upper_colour();
+        struct other other = other_of(world, turn, HALF + 5, 1);
+        hvmem_mfn mfn = 0;
+
+        REQUIRE_EQ(hvmem_free_run(world->heap, HALF, 16), HVMEM_OK);
+        request.colour_shift = 3; /* [HALF + 8, HALF + 16) */
+        request.colour_mask = (HALF >> 3) | 1;
+        request.colour = (HALF >> 3) | 1;
+        if (turn % 2) {
+            request = upper_colour();
+            other.mfn = HALF;
+        }
+        test_set_point_hook(take_them, &other);
+        CHECK_EQ(hvmem_alloc(world->heap, &request, &mfn), HVMEM_OK);
+        test_set_point_hook(NULL, NULL);
+        CHECK(mfn >= HALF && mfn < HALF + 16);
+        done += other.turns > turn && other.status == HVMEM_OK;
+        WORLD_END(world);
+    }
+    CHECK(done > 10);
+}
+
+/* ---- banks ------------------------------------------------------------------------------------- */
+
+#define BANKS 40u
+#define EVERY 64u /* frames from one bank to the next; one less in each */
+
+static struct world *world_of_banks(hvmem_u32 flags)
+{
+    struct hvmem_config config = world_config();
+    struct world *world;
+    unsigned i;
+
+    config.max_order = config.arena_order = ORDER;
+    config.max_banks = BANKS + 1;
+    config.flags = flags;
+    config.lock_regime = HVMEM_LOCK_PLAIN;
+    world = WORLD_NEW(&config, WORLD_BROADCAST | WORLD_BARRIER);
+    for (i = 0; i < BANKS; i++)
+        REQUIRE_EQ(world_bank(world, (hvmem_mfn)i * EVERY, EVERY - 1, 0, 0), HVMEM_OK);
+    REQUIRE_EQ(world_smp(world), HVMEM_OK);
+    return world;
+}
+
+/* To the last frame, whatever bank it is in, with and without caches; and all of it back. */
+TEST(many_banks_to_the_last_frame)
+{
+    static hvmem_mfn frames[BANKS * EVERY];
+    unsigned caches;
+
+    for (caches = 0; caches < 2; caches++) {
+        struct world *world = world_of_banks(caches ? 0 : HVMEM_CONFIG_NO_CPU_CACHE);
+        hvmem_u32 order;
+        hvmem_mfn mfn;
+        size_t i, n;
+
+        for (order = 0; order < 6; order++) {
+            REQUIRE_EQ(hvmem_alloc_order(world->heap, order, &mfn), HVMEM_OK);
+            CHECK_EQ(mfn >> order << order, mfn);
+            REQUIRE_EQ(hvmem_free(world->heap, mfn, order), HVMEM_OK);
+        }
+        n = expect_take_all(world, frames, BANKS * EVERY);
+        CHECK_EQ(n, BANKS * (EVERY - 1));
+        CHECK_EQ(hvmem_alloc_order(world->heap, 0, &mfn), HVMEM_E_NOMEM);
+        CHECK_AUDIT(world);
+        for (i = 0; i < n; i++)
+            REQUIRE_EQ(hvmem_free(world->heap, frames[i], 0), HVMEM_OK);
+        CHECK_EQ(hvmem_drain(world->heap), HVMEM_OK);
+        CHECK_EQ(hvmem_free_frames(world->heap), BANKS * (EVERY - 1));
+        WORLD_END(world);
+    }
+}
+
+/* The smallest block of all banks is taken, of those of one order the one in the first bank. */
+TEST(smallest_of_many_banks)
+{
+    struct world *world = world_of_banks(HVMEM_CONFIG_NO_CPU_CACHE);
+    unsigned i;
+    hvmem_mfn mfn;
+
+    for (i = 0; i < BANKS; i++)
+        REQUIRE_EQ(hvmem_reserve(world->heap, (hvmem_mfn)i * EVERY, EVERY - 1), HVMEM_OK);
+    REQUIRE_EQ(hvmem_free_run(world->heap, 3 * EVERY, 16), HVMEM_OK);
+    REQUIRE_EQ(hvmem_free_run(world->heap, 30 * EVERY, 4), HVMEM_OK);
+    REQUIRE_EQ(hvmem_free_run(world->heap, 35 * EVERY, 4), HVMEM_OK);
+    REQUIRE_EQ(hvmem_free_run(world->heap, 39 * EVERY, 8), HVMEM_OK);
+    for (i = 0; i < 4; i++) {
+        REQUIRE_EQ(hvmem_alloc_order(world->heap, 0, &mfn), HVMEM_OK);
+        CHECK_EQ(mfn, 30 * EVERY + i);
+    }
+    REQUIRE_EQ(hvmem_alloc_order(world->heap, 2, &mfn), HVMEM_OK);
+    CHECK_EQ(mfn, 35 * EVERY);
+    REQUIRE_EQ(hvmem_alloc_order(world->heap, 2, &mfn), HVMEM_OK);
+    CHECK_EQ(mfn, 39 * EVERY);
+    REQUIRE_EQ(hvmem_alloc_order(world->heap, 4, &mfn), HVMEM_OK);
+    CHECK_EQ(mfn, 3 * EVERY);
+    CHECK_AUDIT(world);
+    WORLD_END(world);
+}
+
+/* Removes a bank, or adds one. */
+static int change_banks(const char *name, void *context)
+{
+    struct other *other = context;
+
+    if (strcmp(name, "take_again") != 0 || other->turns++ != other->turn)
+        return 0;
+    test_set_point_hook(NULL, NULL);
+    other->status = other->frames ? world_remove(other->world, other->mfn, other->frames)
+                                  : world_bank(other->world, other->mfn, EVERY - 1, 0, 0);
+    return 0;
+}
+
+TEST(bank_goes_or_comes_between_two_holds, points)
+{
+    unsigned round, done = 0;
+
+    for (round = 0; round < 4 * (BANKS - 1); round++) {
+        struct world *world = world_of_banks(HVMEM_CONFIG_NO_CPU_CACHE);
+        struct other other = other_of(world, round / (BANKS - 1),
+                                      (hvmem_mfn)(round % (BANKS - 1)) * EVERY, EVERY - 1);
+        hvmem_mfn mfn = 0;
+        unsigned i;
+
+        if (round % 3 == 0) {
+            other.mfn = BANKS * EVERY;
+            other.frames = 0;
+        }
+        /* All but the last bank has nothing, and those that may go are whole. */
+        for (i = 0; i < BANKS - 1; i++)
+            if (i != round % (BANKS - 1))
+                REQUIRE_EQ(hvmem_reserve(world->heap, (hvmem_mfn)i * EVERY, EVERY - 1), HVMEM_OK);
+        test_set_point_hook(change_banks, &other);
+        CHECK_EQ(hvmem_alloc_order(world->heap, 5, &mfn), HVMEM_OK);
+        test_set_point_hook(NULL, NULL);
+        if (other.turns > other.turn)
+            done += other.status == HVMEM_OK;
+        CHECK_AUDIT(world);
+        WORLD_END(world);
+    }
+    CHECK(done > 20);
+}
+
+/* Promised to another: told so, however many banks there are, and nothing is changed. */
+TEST(claims_in_many_banks)
+{
+    struct world *world = world_of_banks(HVMEM_CONFIG_NO_CPU_CACHE);
+    struct hvmem_domain *domain = world_domain(world, 1, ~0ull, 0, NULL);
+    struct hvmem_request request = expect_block(3, NULL);
+    hvmem_mfn mfn;
+
+    REQUIRE_EQ(hvmem_domain_claim(domain, HVMEM_NODE_ANY, BANKS * (EVERY - 1)), HVMEM_OK);
+    CHECK_REFUSED(world, hvmem_alloc(world->heap, &request, &mfn), HVMEM_E_CLAIM);
+    request.order = 6;
+    CHECK_REFUSED(world, hvmem_alloc(world->heap, &request, &mfn), HVMEM_E_NOMEM);
+    request.order = 3;
+    request.domain = domain;
+    CHECK_EQ(hvmem_alloc(world->heap, &request, &mfn), HVMEM_OK);
+    CHECK_AUDIT(world);
+    WORLD_END(world);
+}
