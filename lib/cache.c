@@ -210,22 +210,6 @@ static int by_whole(struct hvmem_heap *heap, hvmem_u64 frames, hvmem_u32 op)
            frames > caps->cache_bytes >> heap->page_shift;
 }
 
-/* Check a cursor against its arguments, or start it. */
-static hvmem_status enter(struct hvmem_cursor *cursor, hvmem_mfn mfn, hvmem_u64 bytes, hvmem_u32 op)
-{
-    if (!cursor->words[0]) {
-        cursor->words[0] = CURSOR_CACHE + op;
-        cursor->words[1] = mfn;
-        cursor->words[2] = bytes;
-        cursor->words[3] = 0;
-        return HVMEM_OK;
-    }
-    return cursor->words[0] == CURSOR_CACHE + op && cursor->words[1] == mfn &&
-                   cursor->words[2] == bytes && cursor->words[3] < bytes
-               ? HVMEM_OK
-               : HVMEM_E_STALE;
-}
-
 /* What the operation is made of; an aliasing I-cache is cleaned first and invalidated whole at the end. */
 static struct hvmem__work work_of(const struct hvmem_heap *heap, hvmem_u32 op)
 {
@@ -262,16 +246,19 @@ static hvmem_status run(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 frames
 hvmem_status hvmem_cache_range(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 frames,
                                hvmem_u32 op, hvmem_u64 budget_lines, struct hvmem_cursor *cursor)
 {
+    hvmem_u64 what[3] = {mfn, frames, op};
+    struct hvmem__passage passage;
     hvmem_status status;
 
     if (!heap)
         return HVMEM_E_ARG;
     status = cursor ? check_range(heap, mfn, frames, op) : HVMEM_E_ARG;
     if (!status)
-        status = enter(cursor, mfn, frames << heap->page_shift, op);
-    if (!status && !is_void(&heap->backend->caps, op))
-        status = run(heap, mfn, frames, op, budget_lines, &cursor->words[3]);
-    if (!status)
-        memset(cursor, 0, sizeof *cursor);
+        status = hvmem__passage_enter(heap, &heap->cleans, CURSOR_CACHE, what, cursor, &passage);
+    if (status)
+        return hvmem__refuse(heap, status, mfn, HVMEM_ORDER_ANY, frames);
+    if (!is_void(&heap->backend->caps, op))
+        status = run(heap, mfn, frames, op, budget_lines, &passage.inside);
+    status = hvmem__passage_leave(heap, &heap->cleans, CURSOR_CACHE, &passage, status, cursor);
     return status < 0 ? hvmem__refuse(heap, status, mfn, HVMEM_ORDER_ANY, frames) : status;
 }

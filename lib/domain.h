@@ -99,6 +99,7 @@ struct hvmem_domain {
     struct hvmem_space *space;
     hvmem_u32 ids_gone; /* no translation of the domain exists or can be loaded; teardown */
     hvmem_u32 unmapped; /* ops.unmap_all has finished; teardown */
+    struct hvmem__passages cleans;          /* hvmem_domain_clean() */
     struct hvmem__progress progress;        /* by whoever has `running`, as the next */
     hvmem_u64 claim[HVMEM_NODE_LIMIT + 1];  /* outstanding; claim lock, as the next two */
     hvmem_u64 set_at[HVMEM_NODE_LIMIT + 1]; /* of each claim: claims_set when it was set last */

@@ -64,33 +64,14 @@ hvmem_status hvmem__clean_guest(struct hvmem_domain *domain, hvmem_gfn *gfn, hvm
     return status;
 }
 
-/* The cursor: its kind, the range, and how far it is, in units of bytes from the range's start. */
-static hvmem_status enter(struct hvmem_cursor *cursor, const struct hvmem_domain *domain,
-                          hvmem_gfn gfn, hvmem_u64 n, hvmem_gfn *at, hvmem_u64 *inside)
-{
-    hvmem_u64 kind = CURSOR_CLEAN | (hvmem_u64)domain->id << 48;
-
-    *at = gfn;
-    *inside = 0;
-    if (!cursor->words[0])
-        return HVMEM_OK;
-    if (cursor->words[0] != kind || cursor->words[1] != (gfn ^ n << 40) || cursor->words[2] < gfn ||
-        cursor->words[2] - gfn >= n ||
-        cursor->words[3] >= gfns_of(domain->heap, domain->heap->max_order) << 12)
-        return HVMEM_E_STALE;
-    *at = cursor->words[2];
-    *inside = cursor->words[3];
-    return HVMEM_OK;
-}
-
 hvmem_status hvmem_domain_clean(struct hvmem_domain *domain, hvmem_gfn gfn, hvmem_u64 n,
                                 struct hvmem_cursor *cursor)
 {
     struct hvmem_heap *heap = domain ? domain->heap : HVMEM_NULL;
+    hvmem_u64 what[3] = {gfn, n, 0};
+    struct hvmem__passage passage;
     struct hvmem__budget budget;
-    hvmem_status status = HVMEM_OK;
-    hvmem_u64 inside = 0;
-    hvmem_gfn at = gfn;
+    hvmem_status status;
 
     if (!heap)
         return HVMEM_E_ARG;
@@ -103,18 +84,16 @@ hvmem_status hvmem_domain_clean(struct hvmem_domain *domain, hvmem_gfn gfn, hvme
     else if (!domain->ops.lookup)
         status = HVMEM_E_UNSUPPORTED;
     else
-        status = enter(cursor, domain, gfn, n, &at, &inside);
-    if (!status && !(hvmem__void_debts(heap) & HVMEM_OWES_DCACHE)) {
+        status = hvmem__passage_enter(heap, &domain->cleans, CURSOR_CLEAN, what, cursor, &passage);
+    if (status)
+        return hvmem__refuse(heap, status, gfn, HVMEM_ORDER_ANY, n);
+    if (!(hvmem__void_debts(heap) & HVMEM_OWES_DCACHE)) {
+        hvmem_gfn at = gfn + passage.at;
+
         budget = hvmem__budget_lines(heap, HVMEM_CLEAN_LINES);
-        status = hvmem__clean_guest(domain, &at, gfn + n, &inside, &budget);
+        status = hvmem__clean_guest(domain, &at, gfn + n, &passage.inside, &budget);
+        passage.at = at - gfn;
     }
-    if (status == HVMEM_AGAIN) {
-        cursor->words[0] = CURSOR_CLEAN | (hvmem_u64)domain->id << 48;
-        cursor->words[1] = gfn ^ n << 40;
-        cursor->words[2] = at;
-        cursor->words[3] = inside;
-    } else if (!status) {
-        memset(cursor, 0, sizeof *cursor);
-    }
+    status = hvmem__passage_leave(heap, &domain->cleans, CURSOR_CLEAN, &passage, status, cursor);
     return status < 0 ? hvmem__refuse(heap, status, gfn, HVMEM_ORDER_ANY, n) : status;
 }

@@ -16,6 +16,7 @@
 #include "frame.h"
 #include "lazybits.h"
 #include "lock.h"
+#include "passage.h"
 
 /* Arenas a node can have; a power of two. The arena of a frame is (mfn >> arena_order) modulo it. */
 #define HVMEM__NODE_ARENAS 64u
@@ -151,6 +152,7 @@ struct hvmem_heap {
     hvmem_u64 flush_cpus; /* atomic */
     hvmem_u64 gathers;    /* open gathers that hold frames; atomic (gathered.h) */
 
+    struct hvmem__passages cleans; /* hvmem_cache_range() */
     struct hvmem__holds holds[HVMEM__HOLD_LINES];
     struct hvmem__node node[HVMEM_NODE_LIMIT];
 };

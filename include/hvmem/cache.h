@@ -26,17 +26,24 @@
  */
 #define HVMEM_CACHE_MAY_WHOLE 32u
 
+/*
+ * Cleans in steps that the heap (hvmem_cache_range()) and each domain (hvmem_domain_clean()) keep the progress
+ * of. A cursor only names one; what a guest may write into it, or repeats, is HVMEM_E_STALE, and a range is
+ * not said to be clean of which a part was left out. More at a time: HVMEM_E_BUSY, nothing is known to be
+ * clean; try again, those that nobody goes on with give their place away.
+ */
+#define HVMEM_CLEANS 16u
+
 HVMEM_BEGIN_DECLS
 
 /*
  * Cache operation `op` on frames [mfn, mfn + frames), at most about budget_lines lines a call (0: until
  * the host wants the CPU back): HVMEM_AGAIN, call again. The frames need not belong to the heap, whose
- * debts know nothing of it: the cursor itself says how far it is, and one that was moved forward leaves
- * lines out. Keep it where no guest can write.
+ * debts know nothing of it. After an error the operation is over and the cursor zero.
  * Nothing is issued where the machine needs nothing (no data cache to maintain; coherent instruction
  * caches).
  * Errors: HVMEM_E_ARG (op, null), HVMEM_E_RANGE (empty, wraps, beyond the address width), HVMEM_E_STALE,
- * HVMEM_E_UNSUPPORTED (back-end or frame_map missing), HVMEM_E_HOST.
+ * HVMEM_E_BUSY, HVMEM_E_UNSUPPORTED (back-end or frame_map missing), HVMEM_E_HOST.
  */
 HVMEM_API hvmem_status hvmem_cache_range(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 frames,
                                          hvmem_u32 op, hvmem_u64 budget_lines,

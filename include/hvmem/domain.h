@@ -145,9 +145,10 @@ HVMEM_API hvmem_status hvmem_domain_dirtied(struct hvmem_domain *domain, hvmem_g
 /*
  * Clean and invalidate the data-cache lines of guest frames [gfn, gfn + n), holes skipped, in bounded
  * steps of HVMEM_CLEAN_LINES lines a call (fewer if the host wants the CPU back). HVMEM_AGAIN: call again.
- * The guest may name any range: out of range or of another range than the cursor's is refused.
- * Errors: HVMEM_E_ARG, HVMEM_E_RANGE, HVMEM_E_STALE, HVMEM_E_DOMAIN (dying), HVMEM_E_UNSUPPORTED,
- * HVMEM_E_HOST, and what ops.lookup returned.
+ * The guest may name any range and have the cursor in its hands (HVMEM_CLEANS, hvmem/cache.h): out of range or
+ * of another range than the cursor's is refused. After an error it is over and the cursor zero.
+ * Errors: HVMEM_E_ARG, HVMEM_E_RANGE, HVMEM_E_STALE, HVMEM_E_BUSY, HVMEM_E_DOMAIN (dying),
+ * HVMEM_E_UNSUPPORTED, HVMEM_E_HOST, and what ops.lookup returned.
  */
 #define HVMEM_CLEAN_LINES 16384u
 HVMEM_API hvmem_status hvmem_domain_clean(struct hvmem_domain *domain, hvmem_gfn gfn, hvmem_u64 n,
