@@ -89,6 +89,7 @@ static void promise_again(struct hvmem_heap *heap, const struct hvmem__drawn *dr
         return;
     draw(heap, drawn->domain, node, (hvmem_u64)0 - from_node, (hvmem_u64)0 - from_any);
     add_spare(heap, node, (hvmem_u64)0 - from_node - from_any, (hvmem_u64)0 - from_node);
+    heap->claims_back++;
 }
 
 /* The claim is what was said just now, whatever was drawn on it before. Claim lock held. */
@@ -157,8 +158,35 @@ void hvmem__claim_use(struct hvmem_heap *heap, struct hvmem_domain *domain, hvme
     unlock_claims(heap, state);
 }
 
+/* No claim is outstanding: *back is claims_back then. No lock of rank CLAIM or above held. */
+static int none_claimed(struct hvmem_heap *heap, hvmem_u64 *back)
+{
+    hvmem_u64 state = lock_claims(heap);
+    int none = !heap->claimed;
+
+    *back = heap->claims_back;
+    unlock_claims(heap, state);
+    return none;
+}
+
 /*
- * Start or stop counting in every arena. Admin lock held. Nobody is refused for it meanwhile: no claim
+ * No claim is outstanding, nor does a section under way give one back what it asked for: of those that had
+ * begun when none was outstanding none is left, and none has. Admin lock held.
+ */
+static int none_left(struct hvmem_heap *heap)
+{
+    hvmem_u64 before, after;
+    hvmem_u32 i;
+
+    if (!none_claimed(heap, &before))
+        return 0;
+    for (i = 0; i < heap->arenas; i++)
+        hvmem__unlock_arena(heap, &heap->arena[i], hvmem__lock_arena(heap, &heap->arena[i]));
+    return none_claimed(heap, &after) && before == after;
+}
+
+/*
+ * Start or stop counting in every arena; it goes on if a claim is left. Admin lock held. Nobody is refused for it meanwhile: no claim
  * is outstanding, and at any moment spare (and a node's) is at least what is free in each arena that
  * counts, for that is what it consists of; arenas that do not count only add to it by standing aside.
  */
@@ -167,7 +195,7 @@ static void switch_counting(struct hvmem_heap *heap, hvmem_u32 on)
     hvmem_u32 i;
     hvmem_u64 claims;
 
-    if (heap->claims_active == on)
+    if (heap->claims_active == on || (!on && !none_left(heap)))
         return;
     /* Arenas that still count when it ends need the spares as they are. */
     claims = lock_claims(heap);
@@ -196,15 +224,13 @@ static void switch_counting(struct hvmem_heap *heap, hvmem_u32 on)
 
 void hvmem__claim_cancel(struct hvmem_heap *heap, struct hvmem_domain *domain)
 {
-    hvmem_u64 state = lock_claims(heap), left;
+    hvmem_u64 state = lock_claims(heap);
     hvmem_node node;
 
     for (node = 0; node <= HVMEM__CLAIM_ANY; node++)
         set_anew(domain, node, 0);
-    left = heap->claimed;
     unlock_claims(heap, state);
-    if (!left)
-        switch_counting(heap, 0);
+    switch_counting(heap, 0);
 }
 
 void hvmem__claim_refund(struct hvmem_heap *heap, hvmem_node node, const struct hvmem__drawn *drawn)
@@ -315,8 +341,7 @@ hvmem_status hvmem_domain_claim(struct hvmem_domain *domain, hvmem_node node, hv
     } else {
         switch_counting(heap, 1);
         status = replace(domain, index, frames);
-        if (!hvmem__claim_outstanding(heap, HVMEM_NODE_ANY))
-            switch_counting(heap, 0);
+        switch_counting(heap, 0);
     }
     hvmem__unlock_admin(heap, state);
     if (status == HVMEM_E_NOMEM && drained)

@@ -144,6 +144,7 @@ struct hvmem_heap {
     hvmem_u32 claims_active; /* claim.h; admin lock */
     hvmem_u64 spare;         /* free frames not claimed; claim lock */
     hvmem_u64 claimed;       /* all outstanding claims; claim lock */
+    hvmem_u64 claims_back;   /* times something drawn went back to one; claim lock */
 
     struct hvmem__clock clock;
     hvmem_u64 operations; /* serial of the operation in steps opened last; atomic */

@@ -5,6 +5,8 @@
 #include "lib/claim.h"
 #include "shadow.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <string.h>
 
 static struct shadow *two_nodes(hvmem_u32 flags)
@@ -440,4 +442,46 @@ TEST(claim_set_anew_under_a_search)
         hvmem__claim_untake(heap, arena, &drawn, 5);
         holders_end(&h);
     }
+}
+
+/* Somebody who has no claim says so once more. */
+static void *say_none(void *context)
+{
+    struct holders *h = context;
+
+    world_set_cpu(1);
+    CHECK_EQ(hvmem_domain_claim(h->stranger, HVMEM_NODE_ANY, 0), HVMEM_OK);
+    return NULL;
+}
+
+/*
+ * A search has asked for all that is promised, so that nothing is outstanding for a moment; in that moment
+ * counting does not end: what it does not find is promised as before.
+ */
+TEST(claims_do_not_end_under_a_search, threads)
+{
+    struct holders h = holders(HVMEM_CONFIG_NO_CPU_CACHE);
+    struct hvmem_heap *heap = h.world->heap;
+    struct hvmem__arena *arena = &heap->arena[hvmem__bank_of(heap, 0)->arena];
+    hvmem_mfn frames[2 * EACH + 1];
+    struct hvmem__drawn drawn;
+    hvmem_u64 state;
+    pthread_t other;
+    unsigned turns;
+
+    CHECK_EQ(hvmem_domain_claim(h.tenant, 1, 0), HVMEM_OK);
+    h.claim[1] = 0;
+    state = hvmem__lock_arena(heap, arena);
+    hvmem__claim_take(heap, arena, h.tenant, 7, &drawn);
+    CHECK_EQ(hvmem__claim_outstanding(heap, HVMEM_NODE_ANY), 0);
+    REQUIRE_EQ(pthread_create(&other, NULL, say_none, &h), 0);
+    for (turns = 0; turns < 20000 && hvmem__load(&heap->claims_active); turns++)
+        sched_yield();
+    hvmem__claim_untake(heap, arena, &drawn, 7);
+    hvmem__unlock_arena(heap, arena, state);
+    pthread_join(other, NULL);
+    CHECK_EQ(expect_take_all(h.world, frames, 2 * EACH + 1), 2 * EACH - 7);
+    while (turns = (unsigned)expect_stats(h.world, HVMEM_NODE_ANY).allocated, turns)
+        CHECK_EQ(hvmem_free(heap, frames[turns - 1], 0), HVMEM_OK);
+    holders_end(&h);
 }
