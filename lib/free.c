@@ -337,7 +337,8 @@ hvmem_status hvmem__free_checked(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_o
         hvmem__record r = 0;
 
         status = hvmem__may_free(heap, mfn, order, owner, &b, &r);
-        if (status == HVMEM_E_GATHERED && owed & HVMEM__FROM_STAGE2 && hvmem__rec_table(r))
+        if (status == HVMEM_E_GATHERED && ((owed & HVMEM__EVEN_HELD && hvmem__rec_held(r)) ||
+                                           (owed & HVMEM__EVEN_TABLE && hvmem__rec_table(r))))
             status = HVMEM_OK;
         if (status)
             return status;

@@ -18,8 +18,9 @@
 #define HVMEM__SCRUBBED 0x400u
 /* Likewise: the owner's ids are gone, with their flush: no TLB debt for its sake, but for FOREIGN. */
 #define HVMEM__GONE 0x200u
-/* Likewise: it is the stage 2 whose table the block is that frees it. */
-#define HVMEM__FROM_STAGE2 0x800u
+/* Likewise: also a block that a populate holds; a stage 2's table: for it is that which frees it, or its end. */
+#define HVMEM__EVEN_HELD  0x1000u
+#define HVMEM__EVEN_TABLE 0x800u
 
 /* The block that holds mfn, as it is now. E_FOREIGN. No lock held. */
 hvmem_status hvmem__block_at(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvmem_block *block);
@@ -70,7 +71,10 @@ int hvmem__try_seize(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn m
 hvmem_status hvmem__free_block(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
                                hvmem__record from, hvmem_u32 owed);
 
-/* Free with every check; owner as hvmem__may_free(). No lock, no section held. */
+/*
+ * Free with every check, and again while the record changes meanwhile; owner as hvmem__may_free(). No lock, no
+ * section held.
+ */
 hvmem_status hvmem__free_checked(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order,
                                  const struct hvmem_domain *const *owner, hvmem_u32 owed);
 

@@ -40,19 +40,10 @@ struct taking {
  * The block of a slot, held, back to where it came from; it owes `owed` besides. Only its going offline can
  * come in between.
  */
-static void give_back(const struct hvmem_domain *domain, hvmem_u64 slot, struct hvmem__bank *b,
-                      hvmem_u32 owed)
+static void give_back(const struct hvmem_domain *domain, hvmem_u64 slot, hvmem_u32 owed)
 {
-    hvmem_mfn mfn = hvmem__slot_mfn(slot);
-    hvmem_u32 tries;
-
-    for (tries = 0; tries < HVMEM__SEIZE_TRIES; tries++) {
-        hvmem__record r = hvmem__load(hvmem__record_at(b, mfn));
-
-        if (!hvmem__slot_holds(domain, slot, r) ||
-            hvmem__free_block(domain->heap, b, mfn, r, HVMEM__UNUSED | owed) != HVMEM_E_FREE)
-            return;
-    }
+    (void)hvmem__free_checked(domain->heap, hvmem__slot_mfn(slot), hvmem__slot_order(slot), &domain,
+                              HVMEM__UNUSED | HVMEM__EVEN_HELD | owed);
 }
 
 /*
@@ -110,7 +101,7 @@ hvmem_status hvmem__populate_abort(struct hvmem_domain *domain)
             hvmem__claim_refund(heap, b->node, &drawn);
         }
         /* A vCPU may have reached what was mapped for a moment. */
-        give_back(domain, slot, b, p->begun ? heap->owed_on_free : 0);
+        give_back(domain, slot, p->begun ? heap->owed_on_free : 0);
     }
     p->taken = p->mapped = p->paid = 0;
     return status;

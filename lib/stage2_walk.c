@@ -187,7 +187,7 @@ void hvmem__s2_release(struct hvmem_stage2 *s2, hvmem_mfn mfn, hvmem_u32 order, 
 {
     const struct hvmem_domain *owner = s2->domain;
 
-    (void)hvmem__free_checked(s2->heap, mfn, order, &owner, owed | HVMEM__FROM_STAGE2);
+    (void)hvmem__free_checked(s2->heap, mfn, order, &owner, owed | HVMEM__EVEN_TABLE);
 }
 
 hvmem_status hvmem__s2_fill(struct hvmem_stage2 *s2, hvmem_u64 tables)

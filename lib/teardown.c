@@ -54,22 +54,12 @@ static hvmem_status unmap(struct hvmem_domain *domain)
 
 /*
  * Free one block. Blocks that a gather or the quarantine holds are left to them, tables to their stage 2: as
- * long as it is not torn down hardware may walk them.
+ * long as it is not torn down hardware may walk them. (No populate is open; one may have failed to let go.)
  */
-static void free_one(struct hvmem_domain *domain, const struct hvmem__owned *found)
+static void free_one(const struct hvmem_domain *domain, hvmem_mfn mfn)
 {
-    hvmem__record r = found->record;
-    hvmem_u32 tries;
-
-    for (tries = 0; tries < HVMEM__SEIZE_TRIES; tries++) {
-        if (hvmem__rec_owner(r) != domain->id || hvmem__state_error(hvmem__rec_state(r)) ||
-            hvmem__rec_table(r))
-            return;
-        if (hvmem__free_block(domain->heap, found->bank, found->mfn, r,
-                              domain->ids_gone ? HVMEM__GONE : 0) != HVMEM_E_FREE)
-            return;
-        r = hvmem__load(hvmem__record_at(found->bank, found->mfn));
-    }
+    (void)hvmem__free_checked(domain->heap, mfn, HVMEM_ORDER_ANY, &domain,
+                              HVMEM__EVEN_HELD | (domain->ids_gone ? HVMEM__GONE : 0));
 }
 
 static hvmem_status free_blocks(struct hvmem_domain *domain)
@@ -85,7 +75,7 @@ static hvmem_status free_blocks(struct hvmem_domain *domain)
         if (!result)
             return hvmem__load(&domain->pages) ? HVMEM_E_BUSY : HVMEM_OK;
         if (result > 0)
-            free_one(domain, &found);
+            free_one(domain, found.mfn);
         if (hvmem__budget_stop(domain->heap, &budget))
             break;
     }

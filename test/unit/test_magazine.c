@@ -514,7 +514,7 @@ TEST(tables_stay_out)
         }
         world_set_cpu(0);
         CHECK_EQ(hvmem__free_checked(world->heap, mfn, order, NULL, 0), HVMEM_E_GATHERED);
-        CHECK_EQ(hvmem__free_checked(world->heap, mfn, order, NULL, HVMEM__FROM_STAGE2), HVMEM_OK);
+        CHECK_EQ(hvmem__free_checked(world->heap, mfn, order, NULL, HVMEM__EVEN_TABLE), HVMEM_OK);
         CHECK_EQ(expect_lookup(world, mfn).owner, 0);
         pair(world, order);
     }
