@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* run.c: splitting blocks at arbitrary frames, exact ranges, and runs over several blocks. */
+/* run.c: splitting blocks at arbitrary frames, exact ranges, and freeing any range. */
 #include "run.h"
 
 #include "claim.h"
@@ -13,15 +13,12 @@
 
 /* Longest stretch reserved under one lock section, in max-order blocks. */
 #define SECTION_BLOCKS 16u
-/* Free blocks a search for a run looks at in one lock section. */
-#define SEARCH_BLOCKS 16u
 
 /* ---- part of a block ------------------------------------------------------------------------ */
 
-/* What becomes of the frames [lo, hi) of a block; the rest is marked with its record. */
+/* The frames [lo, hi) of a block become blocks of their own; the rest is marked with its record as well. */
 struct parts {
     hvmem_mfn lo, hi;
-    int give; /* 1: [lo, hi) goes back to the arena; 0: it is marked too, as blocks of its own */
     hvmem_u64 owing;     /* out: frames of marked blocks with debts */
     hvmem_u64 untouched; /* out: of marked blocks that are mapped untouched */
 };
@@ -39,9 +36,7 @@ static void part(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvm
     hvmem__record left, right;
 
     b = hvmem__arena_bank(heap, arena, b, mfn);
-    if (inside && parts->give) {
-        hvmem__arena_give(heap, arena, b, mfn, record);
-    } else if (inside || end <= parts->lo || mfn >= parts->hi) {
+    if (inside || end <= parts->lo || mfn >= parts->hi) {
         hvmem__arena_mark(b, mfn, record);
         if (hvmem__rec_debts(record))
             parts->owing += (hvmem_u64)1 << order;
@@ -52,18 +47,6 @@ static void part(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvm
         part(heap, arena, b, mfn, left, parts);
         part(heap, arena, b, mfn + ((hvmem_u64)1 << (order - 1)), right, parts);
     }
-}
-
-void hvmem__run_keep(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
-                     hvmem_mfn mfn, hvmem__record record, hvmem_u64 count)
-{
-    struct parts tail;
-
-    tail.lo = mfn + count;
-    tail.hi = mfn + ((hvmem_u64)1 << hvmem__rec_order(record));
-    tail.give = 1;
-    tail.owing = tail.untouched = 0;
-    part(heap, arena, b, mfn, record, &tail);
 }
 
 /* ---- exact ranges --------------------------------------------------------------------------- */
@@ -182,154 +165,6 @@ hvmem_status hvmem__run_reserve(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u6
     return status;
 }
 
-/* ---- runs over several blocks --------------------------------------------------------------- */
-
-/* The first free block of order >= k at or after `from` in a bank, any order. Arena lock held. */
-static hvmem_mfn next_block(const struct hvmem__bank *b, hvmem_mfn from, hvmem_u32 k)
-{
-    hvmem_u32 orders = b->orders >> k << k;
-    hvmem_mfn best = ~(hvmem_mfn)0;
-
-    for (; orders; orders &= orders - 1) {
-        hvmem_u32 o = hvmem__lowest(orders);
-        hvmem_mfn next = hvmem__set_next(b, from > b->base ? from : b->base, o);
-
-        if (next < best)
-            best = next;
-    }
-    return best;
-}
-
-/*
- * Grow the free block [*lo, *hi) over its free neighbours, `count` frames to each side at most: every
- * run of `count` free frames that meets the block lies inside. Arena lock held.
- */
-static void grow(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
-                 hvmem_mfn *lo, hvmem_mfn *hi, hvmem_u64 count)
-{
-    hvmem_mfn head, first = *lo, last = *hi;
-    hvmem_u32 order;
-
-    while (*hi - last < count && hvmem__arena_find(heap, arena, b, *hi, &head, &order))
-        *hi = head + ((hvmem_u64)1 << order);
-    while (first - *lo<count && * lo> 0 &&
-           hvmem__arena_find(heap, arena, b, *lo - 1, &head, &order))
-        *lo = head;
-}
-
-/* Whether a window that avoids flushes allows all of [lo, hi), which is free. Arena lock held. */
-static int may_have(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
-                    const struct hvmem__window *window, hvmem_mfn lo, hvmem_mfn hi)
-{
-    hvmem_mfn head;
-    hvmem_u32 order;
-
-    if (!window || !window->avoid)
-        return 1;
-    while (lo < hi && hvmem__arena_find(heap, arena, b, lo, &head, &order)) {
-        const struct hvmem__bank *hb = hvmem__arena_bank(heap, arena, b, head);
-
-        if (hvmem__immature(heap, hvmem__load_acquire(hvmem__record_at(hb, head))))
-            return 0;
-        lo = head + ((hvmem_u64)1 << order);
-    }
-    return 1;
-}
-
-/* Look at one bank from *from on. E_NOMEM with *from = end of bank, or HVMEM_AGAIN. */
-static hvmem_status search_bank(struct hvmem_heap *heap, struct hvmem__want *want,
-                                struct hvmem__bank *b, hvmem_u64 count, hvmem_u32 align,
-                                hvmem_mfn *from, hvmem_mfn *mfn)
-{
-    struct hvmem__arena *arena = hvmem__arena_of(heap, b);
-    hvmem_mfn floor = want->window ? want->window->lo : 0;
-    hvmem_mfn ceiling = want->window ? want->window->hi : ~(hvmem_mfn)0;
-    hvmem_u32 k = hvmem__order_for(count), steps;
-
-    k = k > 2 ? k - 2 : 0;
-    for (steps = 0; steps < SEARCH_BLOCKS; steps++) {
-        hvmem_mfn lo = next_block(b, *from, k), hi, start, head;
-        hvmem_u32 order = 0;
-
-        if (lo >= b->base + b->frames || lo >= ceiling) {
-            *from = ~(hvmem_mfn)0;
-            return HVMEM_E_NOMEM;
-        }
-        (void)hvmem__arena_find(heap, arena, b, lo, &head, &order);
-        hi = *from = lo + ((hvmem_u64)1 << order);
-        grow(heap, arena, b, &lo, &hi, count);
-        start = hvmem__round_up(lo > floor ? lo : floor, (hvmem_u64)1 << align);
-        if (hi > ceiling)
-            hi = ceiling;
-        if (start >= hi || hi - start < count ||
-            !may_have(heap, arena, b, want->window, start, start + count))
-            continue;
-        want->drawn_on = arena->node;
-        hvmem__claim_take(heap, arena, want->domain, count, &want->drawn);
-        if (want->drawn.frames != count) {
-            hvmem__claim_untake(heap, arena, &want->drawn, want->drawn.frames);
-            return HVMEM_E_CLAIM;
-        }
-        carve_range(heap, arena, b, start, start + count, want->keep);
-        *mfn = start;
-        return HVMEM_OK;
-    }
-    return HVMEM_AGAIN;
-}
-
-static hvmem_status search_node(struct hvmem_heap *heap, struct hvmem__want *want, hvmem_node node,
-                                hvmem_u64 count, hvmem_u32 align, hvmem_mfn *mfn)
-{
-    hvmem_status status = HVMEM_E_NOMEM;
-    hvmem_u32 i;
-
-    for (i = 0; i < heap->max_banks; i++) {
-        struct hvmem__bank *b = &heap->bank[i];
-        struct hvmem__arena *arena;
-        hvmem_mfn from = 0;
-
-        if (!hvmem__load(&b->live) || hvmem__load(&b->node) != node)
-            continue;
-        if (want->window && want->window->lo > b->base)
-            from = want->window->lo > ((hvmem_u64)1 << heap->max_order)
-                       ? want->window->lo - ((hvmem_u64)1 << heap->max_order)
-                       : 0;
-        do {
-            hvmem_u64 state;
-
-            status = HVMEM_E_NOMEM;
-            arena = hvmem__bank_lock(heap, b, &state);
-            if (!arena)
-                break;
-            if (b->node == node)
-                status = search_bank(heap, want, b, count, align, &from, mfn);
-            hvmem__unlock_arena(heap, arena, state);
-        } while (status == HVMEM_AGAIN);
-        if (status != HVMEM_E_NOMEM)
-            return status;
-    }
-    return status;
-}
-
-hvmem_status hvmem__run_search(struct hvmem_heap *heap, struct hvmem__want *want, hvmem_u64 count,
-                               hvmem_u32 align, hvmem_mfn *mfn)
-{
-    hvmem_u64 nodes = want->node_mask;
-    hvmem_status status = HVMEM_E_NOMEM, one;
-
-    while (nodes) {
-        hvmem_node node = hvmem__nearest(heap, want->node, nodes);
-
-        nodes &= ~((hvmem_u64)1 << node);
-        one = search_node(heap, want, node, count, align, mfn);
-        if (!one)
-            return HVMEM_OK;
-        if (one == HVMEM_E_CLAIM)
-            status = one;
-    }
-    return status;
-}
-
 /* ---- freeing any range ---------------------------------------------------------------------- */
 
 /* Make [lo, hi), a part of the block at `head`, blocks of their own. No lock held. */
@@ -346,7 +181,6 @@ static hvmem_status split_off(struct hvmem_heap *heap, struct hvmem__bank *b, hv
         return status;
     parts.lo = lo;
     parts.hi = hi;
-    parts.give = 0;
     parts.owing = parts.untouched = 0;
     state = hvmem__lock_arena(heap, arena);
     hvmem__arena_unmark(b, head);

@@ -148,6 +148,66 @@ TEST(memory_that_moves_down_is_found, points)
     CHECK(done > 10);
 }
 
+/* ---- runs -------------------------------------------------------------------------------------- */
+
+#define RUN      509u /* frames of many blocks */
+#define STRETCH  3u
+#define BEHIND   (STRETCH + 1024)
+#define PROMISED 600u
+
+/* Takes a frame before the call that is in between takes it. */
+static int take_frame(const char *name, void *context)
+{
+    struct other *other = context;
+    struct hvmem_request request = expect_block(0, NULL);
+    hvmem_mfn mfn;
+
+    if (strcmp(name, "run_again") != 0 || other->turns++ != other->turn)
+        return 0;
+    request.lo = other->mfn;
+    request.hi = other->mfn + 1;
+    other->status = hvmem_alloc(other->world->heap, &request, &mfn);
+    return 0;
+}
+
+/* A run of which another takes the last frame at any time: it is given up, claims included, for the next. */
+TEST(run_loses_a_part_between_two_holds, points)
+{
+    unsigned turn, lost = 0;
+
+    for (turn = 0; turn < 40; turn++) {
+        struct world *world = world_crowded();
+        struct hvmem_domain *domain = world_domain(world, 1, ~0ull, 0, NULL);
+        struct hvmem_request request = expect_run(RUN, 0, 0, 0);
+        struct other other = other_of(world, turn, HALF + STRETCH + RUN - 1, 1);
+        hvmem_u64 before;
+        hvmem_mfn mfn = 0;
+
+        request.domain = domain;
+        REQUIRE_EQ(hvmem_free_run(world->heap, HALF + STRETCH, RUN), HVMEM_OK);
+        REQUIRE_EQ(hvmem_free_run(world->heap, HALF + BEHIND, RUN), HVMEM_OK);
+        REQUIRE_EQ(hvmem_domain_claim(domain, HVMEM_NODE_ANY, PROMISED), HVMEM_OK);
+        before = expect_stats(world, HVMEM_NODE_ANY).free;
+        test_set_point_hook(take_frame, &other);
+        CHECK_EQ(hvmem_alloc(world->heap, &request, &mfn), HVMEM_OK);
+        test_set_point_hook(NULL, NULL);
+        CHECK_EQ(mfn, other.status == HVMEM_OK ? HALF + BEHIND : HALF + STRETCH);
+        lost += other.status == HVMEM_OK;
+        CHECK_EQ(expect_domain(domain).claimed, PROMISED - RUN);
+        CHECK_EQ(expect_domain(domain).pages, RUN);
+        CHECK_EQ(expect_stats(world, HVMEM_NODE_ANY).free,
+                 before - RUN - (other.status == HVMEM_OK));
+        /* Promises are kept to the frame: that many are left to others, no more. */
+        request.domain = NULL;
+        request.count = 0;
+        while (hvmem_alloc(world->heap, &request, &mfn) == HVMEM_OK)
+            continue;
+        CHECK_EQ(expect_stats(world, HVMEM_NODE_ANY).free, PROMISED - RUN);
+        WORLD_END(world);
+    }
+    CHECK(lost > 0);
+}
+
 /* ---- banks ------------------------------------------------------------------------------------- */
 
 #define BANKS 40u

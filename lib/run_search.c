@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * run_search.c: runs of frames that are allocated: the front of a block, and a run over several free blocks,
+ * when no single block can hold it. This is looked for
+ * and taken in steps, as many under one hold of the arena's lock as its work allows. The pieces that were
+ * taken are in nobody's hands but the searcher's, as blocks on their way are (CACHED), until all are there;
+ * if one has gone to another meanwhile, they go back.
+ */
+#include "run.h"
+
+#include "clock.h"
+#include "sets.h"
+#include "testpoint.h"
+
+/*
+ * Work of one hold, in tens of instructions; of a look into a set and into one order of a look-up; of a
+ * split by one order, whatever it meets; of a piece of the run; of giving one back.
+ */
+#ifndef HVMEM_RUN_WORK
+#    define HVMEM_RUN_WORK 330u
+#endif
+#define SET_WORK    8u
+#define FIND_WORK   3u
+#define SPLIT_WORK  9u
+#define PIECE_WORK  15u
+#define RETURN_WORK 60u
+/* Times a run is looked for once more in a stretch of which another took a part. */
+#define RETRIES 4u
+
+/* What the next step is. */
+enum step {
+    SEEK, /* the next free block that a run can be part of */
+    UP,   /* one more free block above it */
+    DOWN, /* or below */
+    CHECK,
+    TAKE
+};
+
+struct seeker {
+    struct hvmem_heap *heap;
+    struct hvmem__want *want;
+    hvmem_u64 count;
+    hvmem_u32 align;
+    hvmem_u32 least; /* order of the blocks that a run has at least one of */
+    struct hvmem__bank *bank;
+    struct hvmem__arena *arena;
+    enum step step;
+    hvmem_u32 retries;
+    hvmem_mfn from;        /* where the next block is looked for */
+    hvmem_mfn first, last; /* the block that was found */
+    hvmem_mfn lo, hi;      /* the free stretch around it, as far as it is known */
+    hvmem_mfn start, at;   /* the run, and the end of what was checked or taken of it */
+    hvmem_u32 work;        /* left to this hold */
+    hvmem_u32 steps;       /* that this hold has made */
+};
+
+/* ---- the front of a block ---------------------------------------------------------------------- */
+
+/* A part of a block that has left the free sets is free again. It has no buddy to merge with. Arena lock held. */
+static void enter(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
+                  hvmem_mfn mfn, hvmem__record record)
+{
+    const hvmem_u32 order = hvmem__rec_order(record), owed = hvmem__rec_owed(record);
+    hvmem__record left = hvmem__rec_make(order, HVMEM_BLOCK_FREE, 0);
+
+    b = hvmem__arena_bank(heap, arena, b, mfn);
+    left = hvmem__rec_with_owed(left, owed & ~HVMEM_OWES_SCRUB);
+    if (owed & HVMEM__OWES_FLUSH)
+        left = hvmem__rec_with_stamp(left, hvmem__rec_stamp(record));
+    hvmem__add_frames(b, (hvmem_u64)1 << order);
+    hvmem__enter(b, mfn, order,
+                 hvmem__rec_with_mark(left, hvmem__mark_of(hvmem__rec_dirt(record))));
+    hvmem__arena_offer(heap, arena, order);
+}
+
+void hvmem__run_keep(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
+                     hvmem_mfn mfn, hvmem__record record, hvmem_u64 count)
+{
+    const hvmem_mfn end = mfn + count;
+    hvmem_u64 size = (hvmem_u64)1 << hvmem__rec_order(record);
+    hvmem__record left, right;
+
+    /* Down to where the run ends: what is below is kept, what is above goes back. */
+    while (mfn + size > end) {
+        size >>= 1;
+        hvmem__split_record(heap, arena, b, mfn, record, &left, &right);
+        record = left;
+        if (end <= mfn + size) {
+            enter(heap, arena, b, mfn + size, right);
+            continue;
+        }
+        hvmem__arena_mark(b, mfn, left);
+        mfn += size;
+        b = hvmem__arena_bank(heap, arena, b, mfn);
+        record = right;
+    }
+    hvmem__arena_mark(b, mfn, record);
+}
+
+/* ---- steps -------------------------------------------------------------------------------------- */
+
+static void spend(struct seeker *s, hvmem_u32 work)
+{
+    s->work = s->work > work ? s->work - work : 0;
+}
+
+/* Whether the hold has the work for something; the first step it has in any case. */
+static int may(struct seeker *s, hvmem_u32 work)
+{
+    if (s->steps && s->work < work)
+        return 0;
+    s->steps++;
+    spend(s, work);
+    return 1;
+}
+
+/* The free block that holds mfn. Arena lock held. */
+static int find(const struct seeker *s, hvmem_mfn mfn, hvmem_mfn *head, hvmem_u32 *order)
+{
+    return hvmem__arena_find(s->heap, s->arena, s->bank, mfn, head, order);
+}
+
+static hvmem_u32 find_work(const struct seeker *s)
+{
+    return (s->heap->max_order + 2) * FIND_WORK;
+}
+
+/* ---- looking ----------------------------------------------------------------------------------- */
+
+/* The first free block of order >= k at or after `from` in a bank, any order. Arena lock held. */
+static hvmem_mfn next_block(const struct hvmem__bank *b, hvmem_mfn from, hvmem_u32 k,
+                            hvmem_u32 *order)
+{
+    hvmem_u32 orders = b->orders >> k << k;
+    hvmem_mfn best = HVMEM__NO_MFN;
+
+    for (; orders; orders &= orders - 1) {
+        hvmem_u32 o = hvmem__lowest(orders);
+        hvmem_mfn next = hvmem__set_next(b, from > b->base ? from : b->base, o);
+
+        if (next < best) {
+            best = next;
+            *order = o;
+        }
+    }
+    return best;
+}
+
+/* E_NOMEM at the end of the bank or of the window. Arena lock held. */
+static hvmem_status seek(struct seeker *s)
+{
+    hvmem_mfn ceiling = s->want->window ? s->want->window->hi : HVMEM__NO_MFN;
+    hvmem_u32 order = 0;
+
+    s->first = next_block(s->bank, s->from, s->least, &order);
+    if (s->first >= s->bank->base + s->bank->frames || s->first >= ceiling)
+        return HVMEM_E_NOMEM;
+    s->last = s->from = s->first + ((hvmem_u64)1 << order);
+    s->lo = s->first;
+    s->hi = s->last;
+    s->step = UP;
+    return HVMEM_AGAIN;
+}
+
+/* The stretch is known, as far as it matters: where in it the run can be, if it can. */
+static void place(struct seeker *s)
+{
+    const struct hvmem__window *window = s->want->window;
+    hvmem_mfn lo = window && window->lo > s->lo ? window->lo : s->lo;
+    hvmem_mfn hi = window && window->hi < s->hi ? window->hi : s->hi;
+
+    s->at = s->start = hvmem__round_up(lo, (hvmem_u64)1 << s->align);
+    s->step = SEEK;
+    if (s->start < hi && hi - s->start >= s->count)
+        s->step = window && window->avoid ? CHECK : TAKE;
+}
+
+/*
+ * The stretch grows by a free neighbour, over `count` frames on each side at most: every run of free
+ * frames that meets the block lies inside. Arena lock held.
+ */
+static void grow(struct seeker *s)
+{
+    hvmem_mfn head;
+    hvmem_u32 order;
+
+    if (s->step == UP) {
+        if (s->hi - s->last < s->count && find(s, s->hi, &head, &order))
+            s->hi = head + ((hvmem_u64)1 << order);
+        else
+            s->step = DOWN;
+    } else if (s->first - s->lo < s->count && s->lo > 0 && find(s, s->lo - 1, &head, &order)) {
+        s->lo = head;
+    } else {
+        place(s);
+    }
+}
+
+/* Whether the window forbids the free block at head for the flush that it owes. Arena lock held. */
+static int forbidden(const struct seeker *s, hvmem_mfn head)
+{
+    const struct hvmem__window *window = s->want->window;
+    const struct hvmem__bank *b = hvmem__arena_bank(s->heap, s->arena, s->bank, head);
+
+    return window && window->avoid &&
+           hvmem__immature(s->heap, hvmem__load_acquire(hvmem__record_at(b, head)));
+}
+
+/* One more block of the run is looked at for what it owes. Arena lock held. */
+static void check(struct seeker *s)
+{
+    hvmem_u32 order;
+    hvmem_mfn head;
+
+    if (!find(s, s->at, &head, &order) || forbidden(s, head)) {
+        s->step = SEEK;
+        return;
+    }
+    s->at = head + ((hvmem_u64)1 << order);
+    if (s->at - s->start >= s->count) {
+        s->at = s->start;
+        s->step = TAKE;
+    }
+}
+
+/* ---- taking ------------------------------------------------------------------------------------ */
+
+/* Draw on claims for one piece: HVMEM_OK, E_CLAIM, E_BUSY: one was set anew meanwhile. Arena lock held. */
+static hvmem_status draw(struct seeker *s, hvmem_u64 frames)
+{
+    struct hvmem__drawn drawn, *all = &s->want->drawn;
+    hvmem_status status;
+
+    hvmem__claim_take(s->heap, s->arena, s->want->domain, frames, &drawn);
+    if (drawn.frames == frames && hvmem__claim_joins(all, &drawn)) {
+        hvmem__claim_join(all, &drawn);
+        return HVMEM_OK;
+    }
+    status = drawn.frames == frames ? HVMEM_E_BUSY : HVMEM_E_CLAIM;
+    hvmem__claim_untake(s->heap, s->arena, &drawn, drawn.frames);
+    return status;
+}
+
+/*
+ * One more piece of the run. HVMEM_OK: it was the last. E_CLAIM; E_BUSY: another has it. HVMEM_AGAIN: go
+ * on. Arena lock held.
+ */
+static hvmem_status take(struct seeker *s)
+{
+    hvmem_mfn end = s->start + s->count, head;
+    hvmem_u32 order, size;
+    struct hvmem__bank *b;
+    hvmem__record record;
+    hvmem_status status;
+
+    if (!find(s, s->at, &head, &order) || forbidden(s, head))
+        return HVMEM_E_BUSY;
+    size = hvmem__fit(s->heap, s->at, end - s->at);
+    if (size > order)
+        size = order;
+    if (s->work < (order - size) * SPLIT_WORK && s->steps > 1) {
+        s->work = 0; /* under the next hold */
+        return HVMEM_AGAIN;
+    }
+    status = draw(s, (hvmem_u64)1 << size);
+    if (status)
+        return status;
+    b = hvmem__arena_bank(s->heap, s->arena, s->bank, s->at);
+    record = hvmem__arena_carve(s->heap, s->arena, b, head, order, s->at, size);
+    hvmem__arena_mark(b, s->at, hvmem__rec_with_state(record, HVMEM_BLOCK_CACHED));
+    spend(s, PIECE_WORK + (order - size) * SPLIT_WORK);
+    s->at += (hvmem_u64)1 << size;
+    return s->at == end ? HVMEM_OK : HVMEM_AGAIN;
+}
+
+/* All pieces are there: they become what was asked for. No lock held. */
+static void keep(const struct seeker *s)
+{
+    hvmem_mfn mfn = s->start;
+
+    while (mfn < s->at) {
+        hvmem__record *at = hvmem__record_at(hvmem__bank_of(s->heap, mfn), mfn);
+        hvmem__record record = hvmem__load(at);
+
+        hvmem__store_release(at, hvmem__rec_with_state(record, 0) |
+                                     (s->want->keep & ~(hvmem__record)31u));
+        mfn += (hvmem_u64)1 << hvmem__rec_order(record);
+    }
+}
+
+/* The pieces that were taken go back, as if they had never been asked for. No lock held. */
+static void give_back(struct seeker *s)
+{
+    hvmem_mfn mfn = s->start;
+
+    hvmem__claim_refund(s->heap, s->want->drawn_on, &s->want->drawn);
+    memset(&s->want->drawn, 0, sizeof s->want->drawn);
+    while (mfn < s->at) {
+        struct hvmem__bank *b = hvmem__bank_of(s->heap, mfn); /* stays, for its frames are ours */
+        struct hvmem__arena *arena = hvmem__arena_of(s->heap, b);
+        hvmem_u64 state = hvmem__lock_arena(s->heap, arena);
+
+        s->work = HVMEM_RUN_WORK;
+        s->steps = 0;
+        while (mfn < s->at && may(s, RETURN_WORK)) {
+            hvmem__record record;
+
+            b = hvmem__arena_bank(s->heap, arena, b, mfn);
+            record = hvmem__load(hvmem__record_at(b, mfn));
+            hvmem__return_block(s->heap, arena, b, mfn, record);
+            mfn += (hvmem_u64)1 << hvmem__rec_order(record);
+        }
+        hvmem__unlock_arena(s->heap, arena, state);
+    }
+    s->at = s->start;
+}
+
+/* ---- a bank ------------------------------------------------------------------------------------ */
+
+/* Steps under one hold of the lock. As take(), or E_NOMEM: there is no run in this bank. Arena lock held. */
+static hvmem_status hold(struct seeker *s)
+{
+    hvmem_u32 orders = s->bank->orders >> s->least;
+    hvmem_status status = HVMEM_AGAIN;
+
+    s->work = HVMEM_RUN_WORK;
+    s->steps = 0;
+    while (status == HVMEM_AGAIN) {
+        if (!may(s, s->step == SEEK ? (1 + hvmem__weight(orders)) * SET_WORK : find_work(s)))
+            return HVMEM_AGAIN;
+        if (s->step == SEEK)
+            status = seek(s);
+        else if (s->step == TAKE)
+            status = take(s);
+        else if (s->step == CHECK)
+            check(s);
+        else
+            grow(s);
+    }
+    return status;
+}
+
+/* Another took a part of the run: it is looked for once more where it was, and then behind. */
+static void start_over(struct seeker *s)
+{
+    s->step = SEEK;
+    if (s->retries++ < RETRIES)
+        s->from = s->first;
+}
+
+/* A run in the bank, if it is one of the node. E_NOMEM, E_CLAIM: nothing was taken. No lock held. */
+static hvmem_status search_bank(struct seeker *s, hvmem_node node)
+{
+    hvmem_status status;
+
+    do {
+        hvmem_u64 state;
+
+        status = HVMEM_E_NOMEM;
+        s->arena = hvmem__bank_lock(s->heap, s->bank, &state);
+        if (s->arena) {
+            s->want->drawn_on = s->arena->node;
+            if (s->bank->node == node)
+                status = hold(s);
+            hvmem__unlock_arena(s->heap, s->arena, state);
+        }
+        if (!status)
+            keep(s);
+        else if (status != HVMEM_AGAIN && s->step == TAKE)
+            give_back(s);
+        if (status == HVMEM_E_BUSY) {
+            start_over(s);
+            status = HVMEM_AGAIN;
+        }
+        (void)HVMEM_TEST_POINT("run_again");
+    } while (status == HVMEM_AGAIN);
+    return status;
+}
+
+static hvmem_status search_node(struct seeker *s, hvmem_node node)
+{
+    const struct hvmem__window *window = s->want->window;
+    hvmem_u64 largest = (hvmem_u64)1 << s->heap->max_order;
+    hvmem_status status = HVMEM_E_NOMEM;
+    hvmem_u32 i;
+
+    for (i = 0; i < s->heap->max_banks && status == HVMEM_E_NOMEM; i++) {
+        s->bank = &s->heap->bank[i];
+        if (!hvmem__load(&s->bank->live) || hvmem__load(&s->bank->node) != node)
+            continue;
+        s->step = SEEK;
+        s->retries = 0;
+        s->from = window && window->lo > largest ? window->lo - largest : 0;
+        status = search_bank(s, node);
+    }
+    return status;
+}
+
+hvmem_status hvmem__run_search(struct hvmem_heap *heap, struct hvmem__want *want, hvmem_u64 count,
+                               hvmem_u32 align, hvmem_mfn *mfn)
+{
+    hvmem_u32 order = hvmem__order_for(count);
+    hvmem_u64 nodes = want->node_mask;
+    hvmem_status status = HVMEM_E_NOMEM, one;
+    struct seeker s;
+
+    memset(&s, 0, sizeof s);
+    s.heap = heap;
+    s.want = want;
+    s.count = count;
+    s.align = align;
+    s.least = order > 2 ? order - 2 : 0;
+    memset(&want->drawn, 0, sizeof want->drawn);
+    while (nodes) {
+        hvmem_node node = hvmem__nearest(heap, want->node, nodes);
+
+        nodes &= ~((hvmem_u64)1 << node);
+        one = search_node(&s, node);
+        if (!one) {
+            *mfn = s.start;
+            return HVMEM_OK;
+        }
+        if (one == HVMEM_E_CLAIM)
+            status = one;
+    }
+    return status;
+}
