@@ -4,6 +4,7 @@
 
 #include "bank.h"
 #include "gathered.h"
+#include "settle.h"
 #include "shootdown.h"
 
 /* hvmem_gather.self, mixed with the address: a gather that is open, and one that is over. */
@@ -250,8 +251,9 @@ static void release(struct hvmem_gather *gather, hvmem_u32 list, hvmem_mfn mfn)
     struct hvmem_heap *heap = mapping->heap;
 
     if (gather->settled) {
+        hvmem_u32 owed = list == LIST_TABLES ? hvmem__owed_by_table(heap) : 0;
         hvmem_u64 frames =
-            hvmem__gathered_quarantine(heap, mfn, HVMEM_OWES_TLB | HVMEM_OWES_FOREIGN);
+            hvmem__gathered_quarantine(heap, mfn, owed | HVMEM_OWES_TLB | HVMEM_OWES_FOREIGN);
 
         hvmem__mapping_note(mapping, &mapping->stats.quarantined, frames);
         if (list == LIST_TABLES && mapping->table_free)
@@ -378,9 +380,7 @@ hvmem_status hvmem_gather_free(struct hvmem_gather *gather, hvmem_mfn mfn, hvmem
     leaver.domain = domain;
     leaver.anybody = leaver.held = leaver.table = 0;
     leaver.owed = owed & ~HVMEM_OWES_TLB;
-    leaver.owed_by_owner = gather->mapping->heap->owed_on_free & ~HVMEM_OWES_TLB;
-    if (!(gather->flags & HVMEM__GATHER_EXEC))
-        leaver.owed_by_owner &= ~HVMEM_OWES_ICACHE;
+    leaver.owed_by_owner = hvmem__gather_owed(gather);
     status = take(gather, LIST_FRAMES, mfn, order, &leaver);
     return status ? refuse(gather, status, mfn) : HVMEM_OK;
 }
@@ -433,6 +433,10 @@ hvmem_status hvmem__gather_table(struct hvmem_gather *gather, hvmem_mfn mfn, hvm
     memset(&leaver, 0, sizeof leaver);
     leaver.anybody = 1;
     leaver.table = own;
+    if (!mapping->table_free) { /* freed here */
+        leaver.owed = hvmem__owed_by_table(mapping->heap);
+        leaver.owed_by_owner = hvmem__gather_owed(gather);
+    }
     status = take(gather, LIST_TABLES, mfn, 0, &leaver);
     if (!status)
         add_table(gather, addr, level, flags); /* once more: it may have settled early */

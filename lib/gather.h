@@ -19,6 +19,14 @@
 #define HVMEM__GATHER_TABLES 0x800u  /* table pages go */
 #define HVMEM__GATHER_LENT   0x1000u /* counted in mapping.lent until what it was told is invalid */
 
+/* What a frame comes to owe with an owner: the gather pays for the TLBs, and knows whether code was fetched. */
+HVMEM_INLINE hvmem_u32 hvmem__gather_owed(const struct hvmem_gather *gather)
+{
+    hvmem_u32 owed = gather->mapping->heap->owed_on_free & ~HVMEM_OWES_TLB;
+
+    return gather->flags & HVMEM__GATHER_EXEC ? owed : owed & ~HVMEM_OWES_ICACHE;
+}
+
 /* Add to mapping.lent; returns what it was. */
 HVMEM_INLINE hvmem_u32 hvmem__mapping_lend(struct hvmem_mapping *mapping, hvmem_u32 by)
 {

@@ -149,6 +149,8 @@ hvmem_u64 hvmem__gathered_quarantine(struct hvmem_heap *heap, hvmem_mfn mfn, hvm
     struct hvmem_domain *domain = hvmem__domain_of(heap, hvmem__rec_owner(from));
     struct hvmem__arena *arena = hvmem__arena_of(heap, b);
 
+    if (domain)
+        owed |= heap->owed_on_free;
     to = hvmem__rec_with_owed(from, hvmem__rec_owed(from) | owed);
     to = hvmem__rec_with_owner(unlinked(heap, to, HVMEM_BLOCK_QUARANTINE), 0);
     state = hvmem__lock_arena(heap, arena);

@@ -49,7 +49,7 @@ void hvmem__gathered_free(struct hvmem_heap *heap, hvmem_mfn mfn);
 void hvmem__gathered_restore(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u32 bias);
 
 /*
- * GATHERED -> QUARANTINE, `owed` added; the owner is uncharged, the host told. Returns the number of
+ * GATHERED -> QUARANTINE, `owed` added and what an owner owes on free; the owner is uncharged, the host told. Returns the number of
  * frames. No lock held.
  */
 hvmem_u64 hvmem__gathered_quarantine(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u32 owed);

@@ -46,6 +46,14 @@ int hvmem__can_pay(const struct hvmem_heap *heap, hvmem_u32 owed)
     return !(owed & OWES_HOST) || heap->host.ops.settle;
 }
 
+hvmem_u32 hvmem__owed_by_table(const struct hvmem_heap *heap)
+{
+    hvmem_u32 owed = heap->owed_on_free & (HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE);
+
+    /* Where it cannot be paid there are no domains (hvmem_domain_create()). */
+    return hvmem__can_pay(heap, owed) ? owed : 0;
+}
+
 hvmem_status hvmem__pay_block(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
                               hvmem__record record, hvmem_u32 due, hvmem_u64 *inside,
                               struct hvmem__budget *budget)

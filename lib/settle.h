@@ -16,6 +16,12 @@ int hvmem__can_pay(const struct hvmem_heap *heap, hvmem_u32 owed);
 hvmem_u32 hvmem__void_debts(const struct hvmem_heap *heap);
 
 /*
+ * What the frame of a table owes that is freed, whoever paid for it: the addresses in it are no guest's to see,
+ * no more than an earlier owner's data are.
+ */
+hvmem_u32 hvmem__owed_by_table(const struct hvmem_heap *heap);
+
+/*
  * Pay the host's kinds, SCRUB and DCACHE among `due` for a block that the caller holds, its flush paid
  * already, from byte *inside of its contents on. HVMEM_AGAIN: the budget says stop. On an error what
  * *inside does not say may not be considered paid. E_UNSUPPORTED, E_HOST.

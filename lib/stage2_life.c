@@ -3,6 +3,7 @@
 #include <hvmem/space.h>
 
 #include "free.h"
+#include "settle.h"
 #include "space.h"
 #include "stage2.h"
 
@@ -309,7 +310,7 @@ static int unhook(struct hvmem_stage2 *s2, struct hvmem__s2_open *open, hvmem_mf
 /* No lock held. Nothing walks the table any more, which the one flush has seen to: it owes none. */
 static void free_table(struct hvmem_stage2 *s2, hvmem_mfn mfn, hvmem_u32 order)
 {
-    hvmem__s2_release(s2, mfn, order, HVMEM__GONE);
+    hvmem__s2_release(s2, mfn, order, HVMEM__GONE | hvmem__owed_by_table(s2->heap));
 }
 
 /* A table out of the pool, or HVMEM__NO_MFN: then everything is counted as gone. Under the lock. */

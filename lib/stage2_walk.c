@@ -6,6 +6,7 @@
 #include "free.h"
 #include "gather.h"
 #include "request.h"
+#include "settle.h"
 
 /* ---- entries -------------------------------------------------------------------------------- */
 
@@ -230,8 +231,9 @@ void hvmem__s2_give_back(struct hvmem_stage2 *s2, hvmem_mfn mfn)
     else
         s2->held--;
     hvmem__s2_unlock(s2, state);
+    /* The zeroes may be in the caches alone. */
     if (!keep)
-        hvmem__s2_release(s2, mfn, 0, 0);
+        hvmem__s2_release(s2, mfn, 0, hvmem__owed_by_table(s2->heap) & ~HVMEM_OWES_SCRUB);
 }
 
 HVMEM_CALLBACK void hvmem__s2_table_free(void *ctx, hvmem_mfn mfn, hvmem_status status)

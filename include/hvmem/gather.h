@@ -132,8 +132,9 @@ HVMEM_API hvmem_status hvmem_gather_change(struct hvmem_gather *gather, hvmem_u6
 /*
  * Table page mfn of `level` (the level of the entries in it, 0..3 with level 3 the last), which
  * translated addr, was unhooked and goes to table_free after a flush that covers cached walks.
- * Without HVMEM_TABLE_TOLD every page it could map is flushed. Frames of the heap must be allocated
- * blocks of order 0; others are held in the gather, and the 17th of them settles early.
+ * Without HVMEM_TABLE_TOLD every page it could map is flushed. One that the gather frees itself comes to owe
+ * as an owned frame does (hvmem_gather_free()); the host's too, SCRUB and DCACHE: addresses are in it. Frames of
+ * the heap must be allocated blocks of order 0; others are held in the gather, and the 17th of them settles early.
  * Errors, as hvmem_gather_entry; HVMEM_E_FREE and the other codes of hvmem_free (HVMEM_E_GATHERED also for
  * what a stage 2 has for tables): the page is not the gather's then, but what it translated is flushed.
  */

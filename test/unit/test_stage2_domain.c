@@ -430,6 +430,9 @@ static int quarantined(hvmem_u32 order)
         if (block.state != HVMEM_BLOCK_QUARANTINE)
             continue;
         found |= block.order == order;
+        /* The guest had the one, addresses are in the others. */
+        CHECK_EQ(block.owed & (HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE),
+                 HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE);
         CHECK_EQ(hvmem_quarantine_release(rig.heap, block.mfn), HVMEM_OK);
     }
     return found;

@@ -483,3 +483,107 @@ TEST(B45_forced_write_back_leaves_out_only_what_nobody_sees)
     /* Fetches do not see the data caches. */
     CHECK_EQ(lines_of(HVMEM_S2_WB, 0), 64);
 }
+
+/* ---- what tables leave behind ------------------------------------------------------------------ */
+
+/* Words of a frame that are not 0. */
+static unsigned words_in(hvmem_mfn mfn)
+{
+    const uint64_t *words = (const uint64_t *)(rig.pool + ((mfn - RIG_BASE) << 12));
+    unsigned i, found = 0;
+
+    for (i = 0; i < 512; i++)
+        found += words[i] != 0;
+    return found;
+}
+
+/* Every frame that was a table goes to the domain, clean to memory: how many did. */
+static unsigned guest_gets(const uint8_t *was_table)
+{
+    struct hvmem_request request;
+    unsigned got = 0;
+    hvmem_mfn mfn;
+
+    memset(&request, 0, sizeof request);
+    request.size = sizeof request;
+    request.node = HVMEM_NODE_ANY;
+    request.domain = rig.domain;
+    memset(rig.cleaned, 0, sizeof rig.cleaned);
+    while (hvmem_alloc(rig.heap, &request, &mfn) == HVMEM_OK) {
+        if (!was_table[mfn - RIG_BASE])
+            continue;
+        got++;
+        CHECK_EQ(words_in(mfn), 0);
+        CHECK_EQ(rig.cleaned[mfn - RIG_BASE], 64);
+    }
+    return got;
+}
+
+/*
+ * Tables that the host pays for hold machine addresses: no guest finds them in its memory, nor behind the
+ * caches, whether they are freed one by one or by a teardown.
+ */
+TEST(tables_leave_no_addresses_behind)
+{
+    static uint8_t was_table[RIG_FRAMES];
+    uint64_t gib, i, tables;
+
+    begin(HVMEM_S2_ARM64);
+    memset(was_table, 0, sizeof was_table);
+    for (gib = 0; gib < 4; gib++)
+        for (i = 0; i < 10; i++)
+            CHECK_EQ(rig_map(&rig, gib * GIB + i * 512, 1, HOME, HVMEM_S2_RWX, HVMEM_S2_WB, NULL),
+                     HVMEM_OK);
+    tables = rig_stats(&rig).tables;
+    for (i = 0; i < RIG_FRAMES; i++) {
+        struct hvmem_block block;
+
+        CHECK_EQ(hvmem_lookup(rig.heap, RIG_BASE + i, &block), HVMEM_OK);
+        was_table[i] = block.state == HVMEM_BLOCK_ALLOCATED;
+        tables -= was_table[i];
+    }
+    CHECK_EQ(tables, 0);
+    tables = rig_stats(&rig).tables;
+    CHECK_EQ(hvmem_stage2_unmap(rig.s2, 0, 2 * GIB, NULL, NULL),
+             HVMEM_OK); /* more than the pool takes */
+    CHECK(rig_stats(&rig).tables + rig_stats(&rig).pool < tables);
+    stage2_rig_close(&rig);
+    CHECK_EQ(guest_gets(was_table), tables);
+}
+
+/* The same of tables that are not the library's own: a gather frees the host's, and a domain's. */
+TEST(gathered_tables_leave_no_addresses_behind)
+{
+    static uint8_t was_table[RIG_FRAMES];
+    struct hvmem_mapping_config config;
+    struct hvmem_request request;
+    struct hvmem_mapping mapping;
+    struct hvmem_gather gather;
+    hvmem_mfn table[2];
+    int i;
+
+    begin(HVMEM_S2_ARM64);
+    memset(&config, 0, sizeof config);
+    config.size = sizeof config;
+    config.heap = rig.heap;
+    config.space = rig.space;
+    REQUIRE_EQ(hvmem_mapping_init(&mapping, &config), HVMEM_OK);
+    memset(&request, 0, sizeof request);
+    request.size = sizeof request;
+    request.node = HVMEM_NODE_ANY;
+    REQUIRE_EQ(hvmem_alloc(rig.heap, &request, &table[0]), HVMEM_OK);
+    request.domain = rig.domain;
+    REQUIRE_EQ(hvmem_alloc(rig.heap, &request, &table[1]), HVMEM_OK);
+    memset(&gather, 0, sizeof gather);
+    REQUIRE_EQ(hvmem_gather_begin(&gather, &mapping, 0, 0, 1ull << 30), HVMEM_OK);
+    memset(was_table, 0, sizeof was_table);
+    for (i = 0; i < 2; i++) {
+        memset(rig.pool + ((table[i] - RIG_BASE) << 12), 0x67, 4096);
+        was_table[table[i] - RIG_BASE] = 1;
+        CHECK_EQ(hvmem_gather_table(&gather, table[i], (uint64_t)i << 21, 3, 0), HVMEM_OK);
+    }
+    CHECK_EQ(hvmem_gather_finish(&gather), HVMEM_OK);
+    CHECK_EQ(hvmem_mapping_fini(&mapping), HVMEM_OK);
+    stage2_rig_close(&rig);
+    CHECK_EQ(guest_gets(was_table), 2);
+}
