@@ -59,7 +59,8 @@ HVMEM_BEGIN_DECLS
  * HVMEM_E_GATHERED. State BUILDING or RUNNING (then everything is paid before a frame is mapped).
  *
  * On an error the populate is over and the cursor void: *done extents are mapped, settled and marked
- * DONE, the others have got no memory; frames allocated for them went back with what they still owe, and
+ * DONE, the others have got no memory; frames allocated for them went back with what they still owe (that which
+ * ops.map refused with config.owed_on_free besides: a part may have been mapped for a moment), and
  * claims that they had used are outstanding again.
  * Errors: HVMEM_E_BUSY (another populate or a start is open, or this one runs on another CPU: nothing
  * changed), HVMEM_E_STALE (the cursor is not that of the open populate, or the request is not the one

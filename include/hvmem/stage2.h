@@ -76,9 +76,9 @@ struct hvmem_stage2_leaf {
  * Give a frame for an unmapped guest frame that was accessed: fill *leaf (order 0, 9 or 18; gfn and
  * mfn aligned down to it). HVMEM_OK: it is mapped. HVMEM_AGAIN: the guest shall fault again. Any
  * other: HVMEM_FAULT_UNMAPPED. Called without library locks; may run for one frame on two CPUs:
- * `lost` says that another CPU's answer was mapped, so the frame of this answer is not in use. Not
- * called where the fault returns HVMEM_E_QUARANTINE: the frame may still be reached (a part was mapped and
- * could not be flushed again). It is in quarantine; frames not of the heap are the host's to withhold.
+ * `lost` says that the frame of this answer is not in use, for another CPU's was mapped or an error came; the
+ * guest may have written to parts of it before: free it as its owner's. Not called on HVMEM_E_QUARANTINE:
+ * the frame may still be reached, and is in quarantine; one not of the heap is the host's to withhold.
  */
 struct hvmem_stage2_populate {
     hvmem_status (*give)(void *ctx, hvmem_gfn gfn, hvmem_u32 access,

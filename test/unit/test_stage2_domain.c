@@ -482,3 +482,72 @@ TEST(start_of_a_domain_that_is_dirty_everywhere)
     CHECK_EQ(rig.lines, 8 * 64);
     teardown();
 }
+
+/* ---- a map that was undone ------------------------------------------------------------------------ */
+
+static hvmem_mfn written; /* where the guest wrote, 0: nowhere */
+
+static void write_secret(struct stage2_rig *r, uint64_t gfn, uint64_t mfn, unsigned access)
+{
+    (void)gfn;
+    if (!(access & HVMEM_S2_W))
+        return;
+    memset(r->pool + ((mfn - RIG_BASE) << 12), 0x5e, 4096);
+    written = mfn;
+}
+
+/* Another CPU of the guest, between any two steps, gets at its first page as soon as it can. */
+static int runs_beside(const char *name, void *ctx)
+{
+    static int inside;
+
+    (void)ctx;
+    if (!inside && !written && strcmp(name, "stage2.unlock") == 0) {
+        inside = 1;
+        (void)rig_access(&rig, 1, 0, HVMEM_S2_W);
+        rig.tlb->current = 0;
+        inside = 0;
+    }
+    return 0;
+}
+
+/* Half of the extent is mapped when the rest meets a page that is there: what the guest wrote goes to nobody. */
+static void undone(uint32_t format, uint32_t flags)
+{
+    struct hvmem_extent page, extent;
+    struct hvmem_block block;
+    hvmem_u64 done;
+
+    begin(format, HVMEM_S2_FIRST_TOUCH);
+    memset(&page, 0, sizeof page);
+    page.gfn = 512 + 3;
+    CHECK_EQ(populate(&page, 1, &done), HVMEM_OK);
+    CHECK_EQ(hvmem_domain_start(rig.domain), HVMEM_OK);
+    memset(&extent, 0, sizeof extent);
+    extent.order = 10;
+    extent.flags = flags;
+    written = 0;
+    rig.on_access = write_secret;
+    test_set_point_hook(runs_beside, NULL);
+    CHECK_EQ(populate(&extent, 1, &done), HVMEM_E_BUSY);
+    test_set_point_hook(NULL, NULL);
+    rig.on_access = NULL;
+    CHECK(written);
+    CHECK_EQ(rig_holds(&rig, 0, 512), 0);
+    REQUIRE_EQ(hvmem_lookup(rig.heap, written, &block), HVMEM_OK);
+    CHECK_EQ(block.owner, 0);
+    CHECK_EQ(block.owed & (HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE),
+             HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE);
+    teardown();
+}
+
+TEST(block_whose_map_was_undone_is_scrubbed, points)
+{
+    static const uint32_t formats[] = {HVMEM_S2_ARM64, HVMEM_S2_NPT, HVMEM_S2_EPT};
+    int i;
+
+    for (i = 0; i < 3; i++) {
+        undone(formats[i], 0);
+        undone(formats[i], HVMEM_EXTENT_FIRST_TOUCH);
+    }
+}
