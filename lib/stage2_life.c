@@ -173,8 +173,11 @@ static hvmem_status init(void *memory, hvmem_size bytes, const struct hvmem_stag
         (void)hvmem_mapping_fini(&s2->mapping);
         return status;
     }
-    /* EPT is invalidated by its root, which is known only now. No CPU has the space loaded yet. */
-    if (s2->f.format == HVMEM_S2_EPT)
+    /*
+     * EPT is invalidated by its root, arm64 stage 2 with it in force, and it is known only now. No CPU has the
+     * space loaded yet.
+     */
+    if (s2->f.format != HVMEM_S2_NPT)
         hvmem__store(&c->space->root, root_value(s2));
     s2->state = HVMEM__S2_LIVE;
     return HVMEM_OK;

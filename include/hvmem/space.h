@@ -43,8 +43,8 @@ struct hvmem_space_config {
     hvmem_u32 regime; /* HVMEM_REGIME_USER, _STAGE2 or _GUEST: whose tables these are */
     hvmem_u32 reserved;
     /*
-     * struct hvmem_tlb_space.root: arm64 VTTBR without VMID, Intel EPTP, else 0. For EPT of the library's
-     * hvmem_stage2_init() fills it in.
+     * struct hvmem_tlb_space.root: arm64 VTTBR without VMID, Intel EPTP, else 0. For second stages of the
+     * library's hvmem_stage2_init() fills it in.
      */
     hvmem_u64 root;
 };

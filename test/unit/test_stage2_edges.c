@@ -430,6 +430,29 @@ TEST(ept_is_invalidated_by_the_root_that_is_loaded)
     finish();
 }
 
+static uint64_t named; /* root that the last batch named */
+
+static void note_root(struct stage2_rig *r, const struct hvmem_tlb_flush *flush)
+{
+    (void)r;
+    named = flush->space.root;
+}
+
+/* On arm64 the root goes into VTTBR_EL2 while another VMID is in force for the TLBI. */
+TEST(arm64_root_is_in_force_during_invalidations)
+{
+    hvmem_u64 vttbr = 0;
+
+    begin(HVMEM_S2_ARM64);
+    CHECK_EQ(hvmem_stage2_root(rig.s2, 0, &vttbr), HVMEM_OK);
+    CHECK_EQ(rig_map(&rig, 0, 16, HOME, 7, 0, NULL), HVMEM_OK);
+    CHECK(gets_in(3, WALK_R));
+    rig.on_flush = note_root;
+    CHECK_EQ(hvmem_stage2_unmap(rig.s2, 3, 1, NULL, NULL), HVMEM_OK);
+    CHECK_EQ(named, vttbr);
+    finish();
+}
+
 /* ---- memory that the guest sees past the caches ----------------------------------------------- */
 
 static hvmem_u32 given_type;
