@@ -234,11 +234,18 @@ struct hvmem_mapping *hvmem_stage2_mapping(struct hvmem_stage2 *s2)
 
 hvmem_status hvmem_stage2_reserve(struct hvmem_stage2 *s2, hvmem_u64 tables)
 {
-    hvmem_status status;
+    hvmem_status status = HVMEM_OK;
+    hvmem_u64 state;
 
     if (!s2)
         return HVMEM_E_ARG;
-    status = hvmem__s2_fill(s2, tables);
+    /* What can never be is refused before anything is taken. */
+    state = hvmem__s2_lock(s2);
+    if (s2->max_tables && tables > s2->pool_count + (s2->max_tables - s2->held))
+        status = HVMEM_E_LIMIT;
+    hvmem__s2_unlock(s2, state);
+    if (!status)
+        status = hvmem__s2_fill(s2, tables);
     return status ? hvmem__s2_refuse(s2, status, tables) : HVMEM_OK;
 }
 

@@ -215,7 +215,7 @@ HVMEM_API hvmem_status hvmem_stage2_lookup(struct hvmem_stage2 *s2, hvmem_gfn gf
 HVMEM_API hvmem_status hvmem_stage2_fault(struct hvmem_stage2 *s2, hvmem_u64 gpa, hvmem_u32 access,
                                           hvmem_u32 *outcome);
 
-/* Take tables from the heap in advance, so that `tables` are in the pool. */
+/* Take tables from the heap in advance, so that `tables` are in the pool. HVMEM_E_LIMIT: none was taken. */
 HVMEM_API hvmem_status hvmem_stage2_reserve(struct hvmem_stage2 *s2, hvmem_u64 tables);
 
 /*

@@ -332,6 +332,8 @@ TEST(tables_have_a_limit_and_an_owner)
     stage2_rig_prepare(&rig, HVMEM_S2_ARM64);
     rig.config.max_tables = 4;
     REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
+    CHECK_EQ(hvmem_stage2_reserve(rig.s2, 4), HVMEM_E_LIMIT); /* and none is taken */
+    CHECK_EQ(rig_stats(&rig).pool, 0);
     CHECK_EQ(rig_map(&rig, 0, 1, 9, 7, 0, &done), HVMEM_OK); /* two more */
     CHECK_EQ(rig_map(&rig, 512, 1, 9, 7, 0, &done), HVMEM_OK);
     CHECK_EQ(rig_map(&rig, 1024, 1, 9, 7, 0, &done), HVMEM_E_LIMIT);
