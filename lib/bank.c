@@ -5,9 +5,11 @@
 #include "arena.h"
 #include "claim.h"
 #include "drain.h"
+#include "flush.h"
 #include "free.h"
 #include "pcpu.h"
 #include "run.h"
+#include "settle.h"
 
 #define MFN_LIMIT(heap) ((hvmem_u64)1 << (HVMEM_MADDR_BITS - (heap)->page_shift))
 
@@ -312,7 +314,7 @@ static void make_hotplug(struct hvmem_heap *heap, const struct hvmem_bank *bank)
 static void add_pieces(struct hvmem_heap *heap, const struct hvmem_bank *bank, void *table)
 {
     hvmem_mfn at = bank->base, end = bank->base + bank->frames;
-    hvmem_u32 owed = bank->flags & HVMEM_BANK_DIRTY ? HVMEM_OWES_SCRUB : 0;
+    hvmem_u32 owed = bank->flags & HVMEM_BANK_DIRTY ? hvmem__with_clean(heap, HVMEM_OWES_SCRUB) : 0;
     hvmem_u8 *memory = table;
 
     while (at < end) {
@@ -422,6 +424,17 @@ static int remove_hotplug(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 fra
     return found;
 }
 
+/* One filtered flush for all frames of a bank, which are reserved: no table says afterwards that they owe it. */
+static hvmem_status flush_whole(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames)
+{
+    hvmem_u64 newest = 0;
+    hvmem_mfn stopped;
+    int due = 0;
+    hvmem_status status = hvmem__newest_stamp(heap, base, frames, &stopped, &due, &newest);
+
+    return !status && due ? hvmem__flush_for(heap, newest) : status;
+}
+
 hvmem_status hvmem_bank_remove(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames)
 {
     hvmem_status status, drained;
@@ -447,8 +460,10 @@ hvmem_status hvmem_bank_remove(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u6
     status = hvmem__run_reserve(heap, base, frames);
     if (status)
         return hvmem__refuse(heap, drained ? drained : HVMEM_E_BUSY, base, HVMEM_ORDER_ANY, frames);
+    status = flush_whole(heap, base, frames);
     /* Asks other CPUs for a barrier: not under the lock. Nobody can come to know the bank again. */
-    status = hvmem__pcpu_forget_banks(heap);
+    if (!status)
+        status = hvmem__pcpu_forget_banks(heap);
     if (!status) {
         state = hvmem__lock_admin(heap);
         status = remove_pieces(heap, base, frames);

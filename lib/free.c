@@ -178,7 +178,9 @@ hvmem__record hvmem__in_transit(struct hvmem_heap *heap, hvmem__record from, hvm
         owed |= owed & HVMEM__SCRUBBED ? 0u : HVMEM__OWES_FLUSH;
     if (owed & HVMEM_OWES_FOREIGN)
         owed |= HVMEM_OWES_TLB;
+    owed = hvmem__with_clean(heap, owed);
     if (owed & HVMEM__SCRUBBED) {
+        owed |= heap->owed_on_free & HVMEM_OWES_DCACHE; /* as hvmem__with_clean() */
         from = hvmem__rec_with_owed(from, hvmem__rec_owed(from) & ~HVMEM__OWES_FLUSH);
         to = hvmem__rec_with_state(from, HVMEM_BLOCK_CACHED);
         dirt = HVMEM__DIRT_CLEAN;

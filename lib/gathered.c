@@ -32,6 +32,7 @@ hvmem_status hvmem__gathered_take(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_
             owed |= HVMEM_OWES_TLB;
         if (hvmem__rec_owner(from))
             owed |= leaver->owed_by_owner;
+        owed = hvmem__with_clean(heap, owed);
         to = hvmem__rec_make(hvmem__rec_order(from), HVMEM_BLOCK_GATHERED, hvmem__rec_owner(from));
         to = hvmem__rec_with_link(hvmem__rec_with_owed(to, owed), link);
         status = hvmem__seize(heap, b, mfn, from, to);

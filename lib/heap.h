@@ -171,6 +171,15 @@ HVMEM_INLINE void hvmem__count(const struct hvmem_heap *heap, hvmem_u64 *counter
         hvmem__store(counter, *counter + by);
 }
 
+/*
+ * Debts of frames that come to owe these. Zeroes of a scrub may stay in a cache; where a new owner may bypass the
+ * caches it would see what is behind them: whatever owes a scrub owes a clean too.
+ */
+HVMEM_INLINE hvmem_u32 hvmem__with_clean(const struct hvmem_heap *heap, hvmem_u32 owed)
+{
+    return owed & HVMEM_OWES_SCRUB ? owed | (heap->owed_on_free & HVMEM_OWES_DCACHE) : owed;
+}
+
 /* A serial that no other operation in steps has. */
 HVMEM_INLINE hvmem_u64 hvmem__next_serial(struct hvmem_heap *heap)
 {

@@ -9,7 +9,8 @@
 #include <hvmem/config.h>
 
 #define HVMEM_BANK_HOTPLUG 1u /* range may hold no RAM: node look-up only, no table needed */
-#define HVMEM_BANK_DIRTY   2u /* content unknown: every frame owes SCRUB (boot memory) */
+/* Content unknown (boot memory, memory that was removed): every frame owes SCRUB, and DCACHE if freed ones do. */
+#define HVMEM_BANK_DIRTY 2u
 
 /* A contiguous range of RAM on one node. */
 struct hvmem_bank {
@@ -43,10 +44,12 @@ HVMEM_API hvmem_status hvmem_bank_add(struct hvmem_heap *heap, const struct hvme
 
 /*
  * Remove a range that was added as exactly this bank; every frame of it must be free (caches are
- * drained first). The table memory belongs to the caller again. Where a hot-plug range has the same frames
- * the RAM goes, and the range at a second call.
- * Errors: HVMEM_E_FOREIGN (no such bank), HVMEM_E_BUSY (frames in use or promised), HVMEM_E_HOST (the
- * barrier operation failed; the bank stays).
+ * drained first). CPUs that may still reach a frame are made to flush; what else frames owe is forgotten: add
+ * the range as HVMEM_BANK_DIRTY if it comes back. The table memory belongs to the caller again. Where a
+ * hot-plug range has the same frames the RAM goes, and the range at a second call. May flush.
+ * Errors: HVMEM_E_FOREIGN (no such bank), HVMEM_E_BUSY (frames in use or promised), HVMEM_E_HOST (the flush
+ * or the barrier operation failed), HVMEM_E_UNSUPPORTED (frames owe a flush that nobody can do); the bank
+ * stays then.
  */
 HVMEM_API hvmem_status hvmem_bank_remove(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames);
 

@@ -127,6 +127,7 @@ hvmem_status shadow_remove(struct shadow *shadow, hvmem_mfn base, hvmem_u64 fram
 {
     const struct world_table *table = world_table_of(shadow->world, base);
     bool known = table != NULL && table->base == base && table->frames == frames;
+    unsigned failed = shadow->world->fail_count;
     bool busy = false;
     hvmem_status status;
     hvmem_u64 i;
@@ -142,7 +143,10 @@ hvmem_status shadow_remove(struct shadow *shadow, hvmem_mfn base, hvmem_u64 fram
                              shadow_claims(shadow, shadow_at(shadow, base)->node, true) + frames);
     judge(shadow, "bank_remove", base, status,
           (status == HVMEM_OK && known && !busy) || (status == HVMEM_E_FOREIGN && !known) ||
-              ((status == HVMEM_E_BUSY || status == HVMEM_E_CLAIM) && busy));
+              ((status == HVMEM_E_BUSY || status == HVMEM_E_CLAIM) && busy) ||
+              (status == HVMEM_E_HOST && shadow->world->fail_count != failed));
+    if (status == HVMEM_OK && world_owed(shadow->world, base, frames) & HVMEM_OWES_TLB)
+        shadow_fail(shadow, "bank_remove(%#llx) left frames in reach", (unsigned long long)base);
     for (i = 0; status == HVMEM_OK && i < frames; i++) {
         *shadow_at(shadow, base + i) = (struct shadow_frame){0};
         if (shadow->world->debt != NULL) {

@@ -6,6 +6,7 @@
 #include "expect.h"
 #include "shadow.h"
 
+#include <hvmem/cache.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -211,6 +212,40 @@ TEST(boot_memory_is_scrubbed_once)
     CHECK(shadow->world->counts.zeroed >= 64 * 4096);
     CHECK_EQ(world_owed(shadow->world, 0, 64), 0);
     shadow_end(shadow);
+}
+
+/*
+ * Where a new owner may bypass the caches the zeroes of a scrub do not stay in one, whoever left the dirt:
+ * boot memory, the host, the host that scrubs at once.
+ */
+TEST(zeroes_do_not_stay_in_a_cache)
+{
+    enum { BOOT, HOST, HOST_SCRUBS, WAYS };
+    int way;
+
+    for (way = 0; way < WAYS; way++) {
+        struct shadow *shadow =
+            owing(HVMEM_OWES_DCACHE, way == BOOT ? HVMEM_BANK_DIRTY : 0, WORLD_BROADCAST);
+        struct world *world = shadow->world;
+        struct hvmem_request request = expect_block(6, shadow->domain[1].handle);
+        struct hvmem_cursor cursor = {{0}};
+        hvmem_mfn mfn = 0;
+
+        if (way != BOOT)
+            REQUIRE_EQ(hvmem_alloc_order(world->heap, 6, &mfn), HVMEM_OK);
+        world_owe(world, 0, 64, HVMEM_OWES_SCRUB);
+        if (way == HOST)
+            CHECK_EQ(hvmem_free_owned(world->heap, mfn, 6, NULL, HVMEM_OWES_SCRUB), HVMEM_OK);
+        if (way == HOST_SCRUBS)
+            CHECK_EQ(hvmem_free_scrubbed(world->heap, mfn, 6, NULL, 0, 0, &cursor), HVMEM_OK);
+        world_owe(world, 0, 64, HVMEM_OWES_DCACHE); /* from when they are zeroed */
+        REQUIRE_EQ(hvmem_alloc(world->heap, &request, &mfn), HVMEM_OK);
+        if (!CHECK_EQ(world_owed(world, 0, 64), 0))
+            test_note("way %d", way);
+        CHECK_EQ(hvmem_free(world->heap, mfn, 6), HVMEM_OK);
+        shadow_delete(shadow);
+        WORLD_END(world);
+    }
 }
 
 /* Reserved frames keep what they owe; a deferred block keeps it through a free without a settle. */
