@@ -238,11 +238,11 @@ hvmem_status world_bank(struct world *world, hvmem_mfn base, hvmem_u64 frames, h
     if (world->table_count == WORLD_MAX_TABLES)
         abort();
     table_new(&table, bytes);
+    if (flags & HVMEM_BANK_DIRTY)
+        world_owe(world, base, frames, HVMEM_OWES_SCRUB);
     status = hvmem_bank_add(world->heap, &bank, table.memory, bytes);
     if (status == HVMEM_OK) {
         world->tables[world->table_count++] = table;
-        if (flags & HVMEM_BANK_DIRTY)
-            world_owe(world, base, frames, HVMEM_OWES_SCRUB);
     } else {
         table_delete(world, &table);
     }
@@ -351,6 +351,18 @@ void world_owe(struct world *world, hvmem_mfn mfn, hvmem_u64 frames, hvmem_u32 o
         world->debt[at] |= (unsigned char)(owed & ~HVMEM_OWES_TLB);
         if (owed & HVMEM_OWES_TLB)
             world->stale[at] |= world->online;
+    }
+    pthread_mutex_unlock(&world->guard);
+}
+
+void world_forgive(struct world *world, hvmem_mfn mfn, hvmem_u64 frames)
+{
+    hvmem_u64 i;
+
+    pthread_mutex_lock(&world->guard);
+    for (i = mfn - world->debt_base; i < mfn + frames - world->debt_base; i++) {
+        world->debt[i] = 0;
+        world->stale[i] = 0;
     }
     pthread_mutex_unlock(&world->guard);
 }
