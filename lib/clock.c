@@ -160,8 +160,9 @@ hvmem_status hvmem_flush_end(struct hvmem_heap *heap, struct hvmem_flush_token *
     cpu = hvmem__clock_cpu(heap);
     if (!token)
         status = HVMEM_E_ARG;
-    else if (token->open != 1)
-        status = HVMEM_E_STALE;
+    else if (token->open != 1 || token->scope > HVMEM_SCOPE_INNER ||
+             token->time > __atomic_load_n(&heap->clock.now, __ATOMIC_SEQ_CST))
+        status = HVMEM_E_STALE; /* a time to come would vouch for flushes that were never made */
     else if (token->cpu != cpu || cpu >= heap->max_cpus)
         status = HVMEM_E_CPU;
     if (token)

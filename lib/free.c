@@ -99,11 +99,7 @@ hvmem_status hvmem__block_at(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvme
 
 /* ---- taking a block from its owner ---------------------------------------------------------- */
 
-/*
- * Enter this CPU's section such that `record` may be claimed inside it. E_HOST: not entered, for the
- * record may be changed without notice by the CPU that it is biased to.
- */
-static hvmem_status enter_for(struct hvmem_heap *heap, struct hvmem__section *s,
+hvmem_status hvmem__enter_for(struct hvmem_heap *heap, struct hvmem__section *s,
                               hvmem__record record)
 {
     hvmem_status status;
@@ -142,7 +138,7 @@ hvmem_status hvmem__seize(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_
                           hvmem__record from, hvmem__record to)
 {
     struct hvmem__section s;
-    hvmem_status status = enter_for(heap, &s, from);
+    hvmem_status status = hvmem__enter_for(heap, &s, from);
 
     if (status)
         return status;
@@ -204,7 +200,7 @@ static hvmem_status free_to_cache(struct hvmem_heap *heap, struct hvmem__bank *b
                                   hvmem__record from, hvmem__record to)
 {
     struct hvmem__section s;
-    hvmem_status status = enter_for(heap, &s, from);
+    hvmem_status status = hvmem__enter_for(heap, &s, from);
 
     if (status)
         return status;

@@ -49,6 +49,16 @@ hvmem_status hvmem__may_free(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order
                              const struct hvmem_domain *const *owner, struct hvmem__bank **bank,
                              hvmem__record *record);
 
+struct hvmem__section;
+
+/*
+ * Enter this CPU's section such that `record` may be claimed inside it (hvmem__frame_claim()). E_HOST: not
+ * entered, for the record may be changed without notice by the CPU that it is biased to. No lock and no
+ * section held.
+ */
+hvmem_status hvmem__enter_for(struct hvmem_heap *heap, struct hvmem__section *s,
+                              hvmem__record record);
+
 /*
  * Change the record of a block that is not free, biased or not, from `from` to `to`, if it still is
  * `from`. Of several CPUs that try exactly one succeeds; the others get E_FREE. E_HOST: it is biased

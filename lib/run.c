@@ -167,28 +167,52 @@ hvmem_status hvmem__run_reserve(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u6
 
 /* ---- freeing any range ---------------------------------------------------------------------- */
 
+/*
+ * The same under the arena's lock, inside a section that may claim the block: whoever frees another part of it
+ * sees the block whole or its pieces, and if this heap dies meanwhile nobody takes it for free. 0: it changed.
+ */
+static int split_locked(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn head,
+                        hvmem__record from, struct parts *parts)
+{
+    hvmem_u64 state;
+    struct hvmem__arena *arena = hvmem__bank_lock(heap, b, &state);
+    hvmem__record held =
+        hvmem__rec_with_link(hvmem__rec_with_state(from, HVMEM_BLOCK_GATHERED), (hvmem_u32)head);
+    int done;
+
+    if (!arena)
+        return 0;
+    done = hvmem__bank_holds(b, head) && hvmem__is_head(b, head) &&
+           hvmem__load(hvmem__record_at(b, head)) == from;
+    if (done) {
+        hvmem__table_changes(b->table);
+        done = hvmem__frame_claim(&heap->host, hvmem__record_at(b, head), from, held);
+    }
+    if (done) {
+        hvmem__arena_unmark(b, head);
+        part(heap, arena, b, head, hvmem__rec_with_dirt(from, hvmem__rec_dirt(from)), parts);
+    }
+    hvmem__unlock_arena(heap, arena, state);
+    return done;
+}
+
 /* Make [lo, hi), a part of the block at `head`, blocks of their own. No lock held. */
 static hvmem_status split_off(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn head,
                               hvmem__record from, hvmem_mfn lo, hvmem_mfn hi)
 {
-    struct hvmem__arena *arena = hvmem__arena_of(heap, b);
-    struct parts parts;
-    hvmem_status status =
-        hvmem__seize(heap, b, head, from, hvmem__rec_with_state(from, HVMEM_BLOCK_CACHED));
-    hvmem_u64 state;
+    struct parts parts = {lo, hi, 0, 0};
+    struct hvmem__section s;
+    hvmem_status status = hvmem__enter_for(heap, &s, from);
 
     if (status)
         return status;
-    parts.lo = lo;
-    parts.hi = hi;
-    parts.owing = parts.untouched = 0;
-    state = hvmem__lock_arena(heap, arena);
-    hvmem__arena_unmark(b, head);
-    part(heap, arena, b, head, hvmem__rec_with_dirt(from, hvmem__rec_dirt(from)), &parts);
-    hvmem__unlock_arena(heap, arena, state);
-    hvmem__domain_split(hvmem__domain_of(heap, hvmem__rec_owner(from)), from, parts.owing,
-                        parts.untouched);
-    return HVMEM_OK;
+    if (!split_locked(heap, b, head, from, &parts))
+        status = HVMEM_E_FREE;
+    hvmem__section_leave(heap, &s);
+    if (!status)
+        hvmem__domain_split(hvmem__domain_of(heap, hvmem__rec_owner(from)), from, parts.owing,
+                            parts.untouched);
+    return status;
 }
 
 /* One step of a run: the block at *at, or the part of it below end. E_FREE: it changed meanwhile. */

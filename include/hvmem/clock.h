@@ -53,8 +53,8 @@ HVMEM_API hvmem_status hvmem_flush_begin(struct hvmem_heap *heap, hvmem_u32 scop
 
 /*
  * The flush is complete: arm64 after the DSB that follows the TLBI, INVLPGB after TLBSYNC. If it
- * failed drop the token. Errors: HVMEM_E_ARG (null), HVMEM_E_STALE (token not begun, or ended
- * already), HVMEM_E_CPU (token of another CPU: the flush was not on this one; it is void).
+ * failed drop the token. Errors: HVMEM_E_ARG (null), HVMEM_E_STALE (token not begun here, or
+ * ended already), HVMEM_E_CPU (token of another CPU: the flush was not on this one; it is void).
  */
 HVMEM_API hvmem_status hvmem_flush_end(struct hvmem_heap *heap, struct hvmem_flush_token *token);
 

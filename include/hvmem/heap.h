@@ -115,8 +115,8 @@ HVMEM_API hvmem_status hvmem_free_owned(struct hvmem_heap *heap, hvmem_mfn mfn, 
 /*
  * Free [mfn, mfn + count): any part of one block, or a run over several blocks and owners, reserved
  * frames included. Checked whole before anything changes; errors as hvmem_free, HVMEM_E_RANGE.
- * The caller must own the run: it must not be freed by anyone else meanwhile; if that rule is broken
- * the call stops at the first frame found free and returns HVMEM_E_FREE.
+ * The caller must own the run: it must not be freed by anyone else meanwhile (other parts of its blocks may
+ * be); if that rule is broken the call stops at the first frame found free and returns HVMEM_E_FREE.
  */
 HVMEM_API hvmem_status hvmem_free_run(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count);
 

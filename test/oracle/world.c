@@ -225,6 +225,18 @@ hvmem_status world_smp(struct world *world)
     return status;
 }
 
+/* Whether a bank has frames of this range already. */
+static bool meets_table(const struct world *world, hvmem_mfn base, hvmem_u64 frames)
+{
+    unsigned i;
+
+    for (i = 0; i < world->table_count; i++)
+        if (base < world->tables[i].base + world->tables[i].frames &&
+            world->tables[i].base < base + frames)
+            return true;
+    return false;
+}
+
 hvmem_status world_bank(struct world *world, hvmem_mfn base, hvmem_u64 frames, hvmem_node node,
                         hvmem_u32 flags)
 {
@@ -232,19 +244,25 @@ hvmem_status world_bank(struct world *world, hvmem_mfn base, hvmem_u64 frames, h
     struct world_table table = {base, frames, node, flags, NULL, 0, 0};
     hvmem_size bytes = 0;
     hvmem_status status = hvmem_bank_size(world->heap, &bank, &bytes);
+    bool fresh;
 
     if (status != HVMEM_OK)
         return status;
     if (world->table_count == WORLD_MAX_TABLES)
         abort();
     table_new(&table, bytes);
-    if (flags & HVMEM_BANK_DIRTY)
+    fresh = !meets_table(world, base, frames);
+    if (fresh && flags & HVMEM_BANK_DIRTY) /* once it is there others may allocate */
         world_owe(world, base, frames, HVMEM_OWES_SCRUB);
     status = hvmem_bank_add(world->heap, &bank, table.memory, bytes);
     if (status == HVMEM_OK) {
         world->tables[world->table_count++] = table;
+        if (!fresh && flags & HVMEM_BANK_DIRTY)
+            world_owe(world, base, frames, HVMEM_OWES_SCRUB);
     } else {
         table_delete(world, &table);
+        if (fresh)
+            world_forgive(world, base, frames);
     }
     return status;
 }
@@ -360,9 +378,13 @@ void world_forgive(struct world *world, hvmem_mfn mfn, hvmem_u64 frames)
     hvmem_u64 i;
 
     pthread_mutex_lock(&world->guard);
-    for (i = mfn - world->debt_base; i < mfn + frames - world->debt_base; i++) {
-        world->debt[i] = 0;
-        world->stale[i] = 0;
+    for (i = 0; i < frames; i++) {
+        hvmem_u64 at = mfn + i - world->debt_base;
+
+        if (mfn + i < world->debt_base || at >= world->debt_frames)
+            continue;
+        world->debt[at] = 0;
+        world->stale[at] = 0;
     }
     pthread_mutex_unlock(&world->guard);
 }

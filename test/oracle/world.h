@@ -152,7 +152,7 @@ hvmem_cpu world_cpu(void);
 void world_track(struct world *world, hvmem_mfn base, hvmem_u64 frames);
 /* The frames were freed by an owner that leaves these debts. */
 void world_owe(struct world *world, hvmem_mfn mfn, hvmem_u64 frames, hvmem_u32 owed);
-/* The frames, all tracked, are out of the machine: nothing is owed for them. */
+/* The frames are out of the machine: nothing is owed for them. */
 void world_forgive(struct world *world, hvmem_mfn mfn, hvmem_u64 frames);
 /* The CPU left; before it joins again it flushes: it holds no translation any more. */
 void world_forget_cpu(struct world *world, hvmem_cpu cpu);

@@ -222,6 +222,14 @@ TEST(tokens_are_good_once_on_their_cpu)
     CHECK_EQ(hvmem_flush_end(rig.heap, &token), HVMEM_E_STALE);
     CHECK_EQ(hvmem_flush_end(rig.heap, &again), HVMEM_OK);
     CHECK_EQ(hvmem_flush_end(rig.heap, &again), HVMEM_E_STALE);
+    /* Never begun here: of a time that has not come, of a scope that there is not. */
+    again.open = 1;
+    again.time = ~0ull;
+    CHECK_EQ(hvmem_flush_end(rig.heap, &again), HVMEM_E_STALE);
+    again.open = 1;
+    again.time = 1;
+    again.scope = HVMEM_SCOPE_INNER + 1;
+    CHECK_EQ(hvmem_flush_end(rig.heap, &again), HVMEM_E_STALE);
     CHECK_EQ(hvmem_flush_end(rig.heap, NULL), HVMEM_E_ARG);
     memset(&token, 0, sizeof token);
     CHECK_EQ(hvmem_flush_end(rig.heap, &token), HVMEM_E_STALE);

@@ -31,6 +31,7 @@ struct scene {
     hvmem_mfn late;                 /* of the host, in the middle bank, while a call is about it */
     hvmem_mfn away;                 /* out of service */
     void *table;                    /* of the bank that the call adds */
+    int parted;                     /* the call frees a part of four[1] */
     int taken; /* by what the other CPU did: these blocks are not ours any more */
     int sound;
     /* The window. */
@@ -246,6 +247,13 @@ static void allocates(struct scene *s)
         got(s, HVMEM_OK, &mfn, 2);
 }
 
+/* The other part of a block that the call frees a part of. */
+static void frees_rest(struct scene *s)
+{
+    if (s->parted)
+        s->sound &= CHECK_EQ(hvmem_free_run(heap_of(s), s->four[1] + 3, 1), HVMEM_OK);
+}
+
 static void frees(struct scene *s)
 {
     int i;
@@ -353,6 +361,7 @@ static const struct act acts[] = {
     {"vacates a bank", vacates_bank},
     {"allocates", allocates},
     {"frees", frees},
+    {"frees the rest of a block", frees_rest},
     {"drains", drains},
     {"takes frames offline", offlines},
     {"claims", claims},
@@ -540,6 +549,7 @@ static void free_domain(struct scene *s)
 
 static void free_part(struct scene *s)
 {
+    s->parted = 1;
     CHECK_EQ(hvmem_free_run(heap_of(s), s->four[1] + 1, 2), HVMEM_OK);
 }
 

@@ -346,39 +346,35 @@ static void free_list(struct play *p)
     }
 }
 
-/* All of a piece, or the part in its middle, then the rest. */
+/* A piece or a part of it, beside whoever frees the rest. */
 static void free_run(struct play *p)
 {
     struct piece piece;
-    hvmem_u64 from, to;
-    hvmem_status status = HVMEM_OK;
+    hvmem_u64 from, to, at;
+    hvmem_status status;
 
     if (!leave(p, &piece, may_go))
         return;
     p->users[piece.owner]++;
     from = below(p, (unsigned)piece.frames);
     to = from + 1 + below(p, (unsigned)(piece.frames - from));
-    if (to > from)
-        status = hvmem_free_run(heap_of(p), piece.mfn + from, to - from);
-    if (status == HVMEM_E_HOST && p->barriers_fail) {
-        /* How far it came is not told: see what is left. */
-        struct hvmem_block block;
-        hvmem_u64 at;
-
-        for (at = 0; at < piece.frames; at++)
-            if (hvmem_lookup(heap_of(p), piece.mfn + at, &block) == HVMEM_OK &&
-                (block.state == HVMEM_BLOCK_ALLOCATED || block.state == HVMEM_BLOCK_OFFLINING ||
-                 block.state == HVMEM_BLOCK_RESERVED) &&
-                block.owner == piece.owner && p->holder[piece.mfn + at] == 0)
-                hold_on(p, &piece, piece.mfn + at, 1, HVMEM_ORDER_ANY);
-        p->users[piece.owner]--;
-        return;
-    }
-    CHECK_EQ(status, HVMEM_OK);
     if (from > 0)
         hold_on(p, &piece, piece.mfn, from, HVMEM_ORDER_ANY);
     if (to < piece.frames)
         hold_on(p, &piece, piece.mfn + to, piece.frames - to, HVMEM_ORDER_ANY);
+    status = hvmem_free_run(heap_of(p), piece.mfn + from, to - from);
+    if (!(status == HVMEM_E_HOST && p->barriers_fail))
+        CHECK_EQ(status, HVMEM_OK);
+    /* How far it came is not told: see what is left. */
+    for (at = from; status != HVMEM_OK && at < to; at++) {
+        struct hvmem_block block;
+
+        if (hvmem_lookup(heap_of(p), piece.mfn + at, &block) == HVMEM_OK &&
+            (block.state == HVMEM_BLOCK_ALLOCATED || block.state == HVMEM_BLOCK_OFFLINING ||
+             block.state == HVMEM_BLOCK_RESERVED) &&
+            block.owner == piece.owner && p->holder[piece.mfn + at] == 0)
+            hold_on(p, &piece, piece.mfn + at, 1, HVMEM_ORDER_ANY);
+    }
     p->users[piece.owner]--;
 }
 
