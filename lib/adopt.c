@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* adopt.c: quiescing a heap, and taking over its tables in place. */
-#include "audit.h"
+#include "adopt.h"
 #include "claim.h"
 #include "clock.h"
 #include "domain.h"
@@ -8,9 +8,6 @@
 #include "free.h"
 #include "sets.h"
 #include "take.h"
-
-/* Blocks checked or taken over in one step. */
-#define ADOPT_STEPS 256u
 
 /* Everything a frame found in flight may owe. */
 #define OWES_WORST (HVMEM_OWES_ANY & ~HVMEM_OWES_FOREIGN)
@@ -178,53 +175,6 @@ static struct hvmem__bank *bank_from(struct hvmem_heap *heap, hvmem_mfn mfn)
     return HVMEM_NULL;
 }
 
-/*
- * Whether the block of a frame at the edge of a clean bank reaches into a bank that was not given:
- * upwards it may not end there, or it started in one, where `before` is.
- */
-static int reaches_out(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
-                       hvmem_mfn before)
-{
-    struct hvmem__arena *arena = hvmem__arena_of(heap, b);
-    struct hvmem__bank *hb;
-    hvmem_mfn head, end;
-    hvmem_u32 order;
-
-    if (hvmem__arena_find(heap, arena, b, mfn, &head, &order))
-        end = head + ((hvmem_u64)1 << order);
-    else if (hvmem__arena_block(heap, arena, b, mfn, &head, &hb))
-        end = head + ((hvmem_u64)1 << hvmem__rec_order(hvmem__load(hvmem__record_at(hb, head))));
-    else
-        return !hvmem__arena_bank(heap, arena, b, before);
-    for (; mfn < end; mfn = hb->base + hb->frames) {
-        hb = hvmem__arena_bank(heap, arena, b, mfn);
-        if (!hb)
-            return 1;
-    }
-    return 0;
-}
-
-/*
- * A clean bank is trusted, but its first and its last block may lie in a neighbour, which must be given
- * too. Of others frames in no block are left for the next pass.
- */
-static hvmem_status check_step(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn *at)
-{
-    struct hvmem__found found;
-    hvmem_status status;
-
-    if (b->table->clean) {
-        *at = b->base + b->frames;
-        return reaches_out(heap, b, b->base, b->base - 1) || reaches_out(heap, b, *at - 1, b->base)
-                   ? HVMEM_E_CORRUPT
-                   : HVMEM_AGAIN;
-    }
-    memset(&found, 0, sizeof found);
-    found.lost_allowed = 1;
-    status = hvmem__audit_bank(heap, hvmem__arena_of(heap, b), b, at, ADOPT_STEPS, &found);
-    return status ? status : HVMEM_AGAIN;
-}
-
 /* What an adopted block of a domain has to settle. */
 static void adopt_debts(const struct hvmem_heap *heap, struct hvmem_domain *domain, hvmem__record r,
                         hvmem_mfn mfn)
@@ -315,7 +265,7 @@ static hvmem_status count_owners(struct hvmem_heap *heap, struct hvmem__bank *b,
         *at = b->base;
         trust_counts(heap, b);
     }
-    for (steps = 0; steps < ADOPT_STEPS; steps++) {
+    for (steps = 0; steps < HVMEM__ADOPT_STEPS; steps++) {
         hvmem_u64 offset = hvmem__bits_next(&b->head, *at - b->base);
         hvmem__record r;
         struct hvmem_domain *domain;
@@ -365,7 +315,7 @@ static hvmem_status count_all(struct hvmem_heap *heap, struct hvmem__bank *b, hv
 
     if (*at < b->base)
         *at = b->base;
-    for (steps = 0; steps < ADOPT_STEPS && *at < b->base + b->frames && !status; steps++) {
+    for (steps = 0; steps < HVMEM__ADOPT_STEPS && *at < b->base + b->frames && !status; steps++) {
         struct hvmem_block block;
 
         if (hvmem__block_at(heap, *at, &block)) {
@@ -394,7 +344,7 @@ static hvmem_status give_cached(struct hvmem_heap *heap, struct hvmem__bank *b, 
 
     if (*at < b->base)
         *at = b->base;
-    for (steps = 0; steps < ADOPT_STEPS; steps++) {
+    for (steps = 0; steps < HVMEM__ADOPT_STEPS; steps++) {
         hvmem_u64 offset = hvmem__bits_next(&b->head, *at - b->base);
         hvmem__record r;
 
@@ -425,7 +375,7 @@ static hvmem_status adopt_step(struct hvmem_heap *heap, struct hvmem__bank *b, h
     else if (pass == PASS_SETS)
         *at = end;
     else if (pass == PASS_CHECK)
-        status = check_step(heap, b, at);
+        status = hvmem__adopt_check(heap, b, at);
     else if (pass == PASS_COUNT)
         status = b->table->clean ? count_owners(heap, b, at) : count_all(heap, b, at);
     else if (b->table->clean)

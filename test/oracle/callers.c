@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* callers.c: calls of every kind on blocks that lie over the borders of banks. */
+#include "callers.h"
+
+#include "expect.h"
+
+#include <hvmem/cache.h>
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static const hvmem_mfn border[CALLERS_BANKS + 1] = {0, 95, 290, CALLERS_FRAMES};
+
+void callers_bank(struct world *world, unsigned i)
+{
+    struct hvmem_bank bank = {
+        sizeof bank, i == 1 ? HVMEM_BANK_DIRTY : 0, border[i], border[i + 1] - border[i], 0, 0};
+    struct world_table table = {bank.base, bank.frames, 0, bank.flags, NULL, 0, 0};
+
+    REQUIRE_EQ(hvmem_bank_size(world->heap, &bank, &table.bytes), HVMEM_OK);
+    table.mapped = (table.bytes + 4095) & ~(hvmem_size)4095;
+    table.memory =
+        mmap(NULL, table.mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(table.memory != MAP_FAILED);
+    world_garbage(table.memory, table.bytes);
+    REQUIRE_EQ(hvmem_bank_add(world->heap, &bank, table.memory, table.bytes), HVMEM_OK);
+    world->tables[world->table_count++] = table;
+}
+
+struct callers callers_new(uint64_t stream)
+{
+    struct hvmem_config config = world_config();
+    struct callers c = {0};
+    unsigned i;
+
+    config.lock_regime = HVMEM_LOCK_PLAIN;
+    config.max_order = 8;
+    config.max_cpus = 2;
+    config.flags = stream & 1 ? HVMEM_CONFIG_NO_CPU_CACHE : 0;
+    if (stream & 2) /* what a domain owes as a whole would forbid a quiesce */
+        config.owed_on_free = HVMEM_OWES_TLB | HVMEM_OWES_SCRUB;
+    c.world = WORLD_NEW(&config, WORLD_BROADCAST | WORLD_BARRIER);
+    c.heap = c.world->heap;
+    c.rng = test_rng(stream);
+    c.bad = EXPECT_NO_MFN;
+    for (i = 0; i < CALLERS_BANKS; i++)
+        callers_bank(c.world, i);
+    REQUIRE_EQ(world_smp(c.world), HVMEM_OK);
+    for (i = 0; i < 2; i++) {
+        c.domain[i] = world_domain(c.world, i + 1, ~0ull, 0, NULL);
+        if (i)
+            REQUIRE_EQ(hvmem_domain_start(c.domain[i]), HVMEM_OK);
+    }
+    c.tables = calloc(1, sizeof *c.tables);
+    REQUIRE(c.tables != NULL);
+    test_tables_init(c.tables);
+    REQUIRE_EQ(hvmem_domain_attach(c.domain[0], &c.tables->ops, c.tables, NULL), HVMEM_OK);
+    return c;
+}
+
+static void hold(struct callers *c, hvmem_mfn mfn, hvmem_u64 frames, struct hvmem_domain *domain)
+{
+    c->held[c->count++] = (struct callers_held){mfn, frames, domain};
+}
+
+static void drop(struct callers *c, unsigned at)
+{
+    c->held[at] = c->held[--c->count];
+}
+
+static void allocate(struct callers *c)
+{
+    static const hvmem_order orders[] = {0, 1, 3, 5, 6, 7, 8};
+    struct hvmem_domain *who = test_below(&c->rng, 3) ? c->domain[test_below(&c->rng, 2)] : NULL;
+    struct hvmem_request request;
+    hvmem_mfn mfn;
+
+    if (c->count == CALLERS_HELD)
+        return;
+    if (test_below(&c->rng, 2))
+        request = expect_block(orders[test_below(&c->rng, 7)], who);
+    else
+        request = expect_run(1 + test_below(&c->rng, 200), 0, 0, 0);
+    request.domain = who;
+    if (test_below(&c->rng, 2))
+        request.lo = test_below(&c->rng, CALLERS_FRAMES);
+    if (hvmem_alloc(c->heap, &request, &mfn) == HVMEM_OK)
+        hold(c, mfn, request.count ? request.count : (hvmem_u64)1 << request.order, who);
+}
+
+static void allocate_some(struct callers *c)
+{
+    struct hvmem_domain *who = test_below(&c->rng, 2) ? c->domain[test_below(&c->rng, 2)] : NULL;
+    struct hvmem_request request = expect_block((hvmem_order)test_below(&c->rng, 3), who);
+    hvmem_mfn mfn[5];
+    hvmem_u32 got = 0, i;
+
+    if (c->count + 5 > CALLERS_HELD)
+        return;
+    if (test_below(&c->rng, 2))
+        got = hvmem_alloc_order(c->heap, request.order, mfn) == HVMEM_OK;
+    else
+        hvmem_alloc_bulk(c->heap, &request, mfn, 5, &got);
+    for (i = 0; i < got; i++)
+        hold(c, mfn[i], (hvmem_u64)1 << request.order,
+             expect_lookup(c->world, mfn[i]).owner ? who : NULL);
+}
+
+static void populate(struct callers *c)
+{
+    struct hvmem_extent extents[4] = {{0}};
+    struct hvmem_populate request = {.size = sizeof request, .extents = extents, .count = 4};
+    struct hvmem_cursor cursor = {{0}};
+    hvmem_u64 done = 0, i;
+
+    if (c->world->config.owed_on_free & HVMEM_OWES_ICACHE || c->count + 4 > CALLERS_HELD ||
+        c->gfn + 4 * 8 > TABLES_GFNS)
+        return;
+    for (i = 0; i < 4; i++) {
+        extents[i].gfn = c->gfn + 8 * i;
+        extents[i].order = (hvmem_order)test_below(&c->rng, 4);
+        extents[i].flags = test_below(&c->rng, 4) ? 0 : HVMEM_EXTENT_FIRST_TOUCH;
+    }
+    request.node = HVMEM_NODE_ANY;
+    request.done = &done;
+    while (hvmem_domain_populate(c->domain[0], &request, &cursor) == HVMEM_AGAIN)
+        continue;
+    for (i = 0; i < done; i++)
+        hold(c, c->tables->map[extents[i].gfn] & ~TABLES_UNTOUCHED,
+             (hvmem_u64)1 << extents[i].order, c->domain[0]);
+    c->gfn += 4 * 8;
+}
+
+/* The block of a holding, if it is one; by its number, one way or another. */
+static int release_block(struct callers *c, const struct callers_held *h)
+{
+    struct hvmem_block block = expect_lookup(c->world, h->mfn);
+    hvmem_u32 done;
+
+    if (block.state == HVMEM_BLOCK_RESERVED || block.mfn != h->mfn ||
+        (hvmem_u64)1 << block.order != h->frames)
+        return 0;
+    switch (test_below(&c->rng, 3)) {
+    case 0:
+        CHECK_EQ(hvmem_free(c->heap, h->mfn, block.order), HVMEM_OK);
+        return 1;
+    case 1:
+        CHECK_EQ(hvmem_free_bulk(c->heap, &h->mfn, 1, block.order, &done), HVMEM_OK);
+        return 1;
+    default:
+        CHECK_EQ(hvmem_free_owned(c->heap, h->mfn, block.order, h->domain, 0), HVMEM_OK);
+        return 1;
+    }
+}
+
+static void release(struct callers *c)
+{
+    unsigned at;
+    struct callers_held *h;
+    hvmem_u64 cut;
+
+    if (!c->count)
+        return;
+    at = (unsigned)test_below(&c->rng, c->count);
+    h = &c->held[at];
+    cut = test_below(&c->rng, 2) ? h->frames : 1 + test_below(&c->rng, h->frames);
+    if (cut == h->frames) {
+        if (test_below(&c->rng, 3) == 0 || !release_block(c, h))
+            CHECK_EQ(hvmem_free_run(c->heap, h->mfn, h->frames), HVMEM_OK);
+        drop(c, at);
+    } else if (test_below(&c->rng, 2)) { /* its end */
+        CHECK_EQ(hvmem_free_run(c->heap, h->mfn + (h->frames - cut), cut), HVMEM_OK);
+        h->frames -= cut;
+    } else {
+        CHECK_EQ(hvmem_free_run(c->heap, h->mfn, cut), HVMEM_OK);
+        h->mfn += cut;
+        h->frames -= cut;
+    }
+}
+
+static void reserve(struct callers *c)
+{
+    hvmem_mfn mfn = test_below(&c->rng, CALLERS_FRAMES - 1);
+    hvmem_u64 count =
+        1 + test_below(&c->rng, CALLERS_FRAMES - mfn < 150 ? CALLERS_FRAMES - mfn : 150);
+
+    if (c->count < CALLERS_HELD && hvmem_reserve(c->heap, mfn, count) == HVMEM_OK)
+        hold(c, mfn, count, NULL);
+}
+
+static void offline(struct callers *c)
+{
+    if (c->bad != EXPECT_NO_MFN) {
+        CHECK_EQ(hvmem_online(c->heap, c->bad), HVMEM_OK);
+        c->bad = EXPECT_NO_MFN;
+        return;
+    }
+    c->bad = test_below(&c->rng, CALLERS_FRAMES);
+    if (hvmem_offline(c->heap, c->bad) < 0)
+        c->bad = EXPECT_NO_MFN;
+}
+
+/* Of a block: scrub on free in one or several steps, a settle, or a mark as mapped elsewhere. */
+static void work(struct callers *c)
+{
+    unsigned at = 0, kind = (unsigned)test_below(&c->rng, 3);
+    struct hvmem_cursor cursor = {{0}};
+    struct hvmem_block block;
+    struct callers_held *h;
+
+    if (!c->count)
+        return;
+    at = (unsigned)test_below(&c->rng, c->count);
+    h = &c->held[at];
+    block = expect_lookup(c->world, h->mfn);
+    if (block.state == HVMEM_BLOCK_RESERVED || block.mfn != h->mfn ||
+        (hvmem_u64)1 << block.order != h->frames)
+        return;
+    if (kind == 0 &&
+        hvmem_free_scrubbed(c->heap, h->mfn, block.order, h->domain, 0, 16, &cursor) == HVMEM_OK)
+        drop(c, at);
+    if (kind == 1)
+        CHECK_EQ(hvmem_settle(c->heap, h->mfn, h->frames, HVMEM_OWES_ANY), HVMEM_OK);
+    if (kind == 2 && h->domain)
+        CHECK_EQ(hvmem_domain_foreign(h->domain, h->mfn, block.order), HVMEM_OK);
+}
+
+static void scrub(struct callers *c)
+{
+    CHECK(hvmem_scrub_step(c->heap, HVMEM_NODE_ANY, 40, &c->scrub) >= 0);
+}
+
+void callers_call(struct callers *c)
+{
+    world_set_cpu((hvmem_cpu)test_below(&c->rng, 2));
+    switch (test_below(&c->rng, 13)) {
+    case 0:
+    case 1:
+        allocate_some(c);
+        break;
+    case 2:
+    case 3:
+        allocate(c);
+        break;
+    case 12:
+        populate(c);
+        break;
+    case 4:
+    case 5:
+    case 6:
+        release(c);
+        break;
+    case 7:
+    case 8:
+        reserve(c);
+        break;
+    case 9:
+        offline(c);
+        break;
+    case 10:
+        work(c);
+        break;
+    default:
+        scrub(c);
+    }
+    world_set_cpu(0);
+}
+
+void callers_end(struct callers *c)
+{
+    CHECK(world_delete(c->world));
+    free(c->tables);
+}

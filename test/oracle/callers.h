@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * callers.h: a host and two domains, one that runs and one that is being built, who use three banks which meet
+ * in the middle of blocks: allocate, free by every call, populate, reserve, take frames out of service, settle, scrub. One
+ * call at a time, any, so that tests can look at the tables in between, or within: their pages are their own.
+ */
+#ifndef HVMEM_TEST_CALLERS_H
+#define HVMEM_TEST_CALLERS_H
+
+#include "test_tables.h"
+#include "test_main.h"
+#include "world.h"
+
+#define CALLERS_FRAMES 512u
+#define CALLERS_BANKS  3u
+#define CALLERS_HELD   24u
+
+struct callers_held {
+    hvmem_mfn mfn;
+    hvmem_u64 frames;
+    struct hvmem_domain *domain;
+};
+
+struct callers {
+    struct world *world; /* its first tables are those of the banks, by address */
+    struct hvmem_heap *heap;
+    struct test_rng rng;
+    struct hvmem_domain *domain[2];
+    struct callers_held held[CALLERS_HELD];
+    unsigned count;
+    hvmem_mfn bad; /* EXPECT_NO_MFN: none was told to go */
+    struct hvmem_cursor scrub;
+    struct test_tables *tables; /* of the first domain */
+    hvmem_gfn gfn;              /* from which on nothing is mapped in them */
+};
+
+/* All that is random follows from `stream`; it also says whether there are caches, and what frees owe. */
+struct callers callers_new(uint64_t stream);
+void callers_end(struct callers *c);
+
+/* Add the i-th bank to a world. */
+void callers_bank(struct world *world, unsigned i);
+
+/* One call of any kind, of any CPU. */
+void callers_call(struct callers *c);
+
+#endif
