@@ -120,7 +120,8 @@ HVMEM_INLINE struct hvmem__bank *hvmem__arena_bank(struct hvmem_heap *heap,
 
 /*
  * Give a block back: merge it with its buddies and enter it. `record` carries its order and debts;
- * state, owner and bias are dropped. The head bit must be clear already. Returns how long that took,
+ * state, owner and bias are dropped. The head bit must be clear already, and b's mark gone
+ * (hvmem__table_changes()). Returns how long that took,
  * in merges of blocks that owe nothing.
  */
 hvmem_u32 hvmem__arena_give(struct hvmem_heap *heap, struct hvmem__arena *arena,

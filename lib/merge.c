@@ -181,7 +181,7 @@ hvmem_u32 hvmem__arena_give(struct hvmem_heap *heap, struct hvmem__arena *arena,
 
     HVMEM__ASSERT2(&heap->host, hvmem__lock_held(&heap->host, &arena->lock));
     HVMEM__ASSERT2(&heap->host, hvmem__arena_of(heap, b) == arena);
-    hvmem__add_frames(b, (hvmem_u64)1 << order);
+    hvmem__store(&b->free_frames, b->free_frames + ((hvmem_u64)1 << order));
     if (hvmem__unlikely(hvmem__rec_owed(record))) {
         if (hvmem__rec_owed(record) & HVMEM__OWES_FLUSH)
             arena->owing = 1;

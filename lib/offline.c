@@ -65,6 +65,7 @@ static void sort_out(struct hvmem_heap *heap, struct hvmem__arena *arena, struct
     b = hvmem__arena_bank(heap, arena, b, mfn);
     if (!bad_in(heap, mfn, end)) {
         hvmem__claim_give(heap, arena, end - mfn);
+        hvmem__table_changes(b->table);
         hvmem__arena_give(heap, arena, b, mfn, record);
     } else if (order == 0) {
         mark_offline(b, mfn, record);
