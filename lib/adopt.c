@@ -336,7 +336,7 @@ static hvmem_status count_all(struct hvmem_heap *heap, struct hvmem__bank *b, hv
     return status;
 }
 
-/* Third pass over an unclean bank: cached blocks, repaired, go home. */
+/* Third pass over an unclean bank: cached blocks, repaired, go home; free ones are merged to the end. */
 static hvmem_status give_cached(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn *at)
 {
     struct hvmem__arena *arena = hvmem__arena_of(heap, b);
@@ -344,18 +344,20 @@ static hvmem_status give_cached(struct hvmem_heap *heap, struct hvmem__bank *b, 
 
     if (*at < b->base)
         *at = b->base;
-    for (steps = 0; steps < HVMEM__ADOPT_STEPS; steps++) {
-        hvmem_u64 offset = hvmem__bits_next(&b->head, *at - b->base);
-        hvmem__record r;
+    for (steps = 0; steps < HVMEM__ADOPT_STEPS && *at < b->base + b->frames; steps++) {
+        struct hvmem_block block;
+        hvmem_u32 work = 0;
 
-        if (offset == HVMEM__BITS_NONE) {
-            *at = b->base + b->frames;
-            break;
-        }
-        r = hvmem__load(&b->record[offset]);
-        *at = b->base + offset + 1;
-        if (hvmem__rec_state(r) == HVMEM_BLOCK_CACHED)
-            hvmem__return_block(heap, arena, b, b->base + offset, r);
+        (void)hvmem__block_at(heap, *at, &block); /* every frame has one by now */
+        *at = block.mfn + ((hvmem_u64)1 << block.order);
+        if (!hvmem__bank_holds(b, block.mfn)) /* given with the bank that holds its head */
+            continue;
+        if (block.state == HVMEM_BLOCK_CACHED)
+            work = hvmem__return_block(heap, arena, b, block.mfn,
+                                       hvmem__load(hvmem__record_at(b, block.mfn)));
+        else if (block.state == HVMEM_BLOCK_FREE)
+            work = hvmem__give_cut(block.order);
+        hvmem__give_on(heap, block.mfn, work);
     }
     return HVMEM_OK;
 }

@@ -47,17 +47,20 @@ static void drop(struct hvmem__pcpu *pc, hvmem_u32 order, hvmem_u32 n)
 }
 
 void hvmem__ageing_shed(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 order,
-                        hvmem_u32 count)
+                        hvmem_u32 count, struct hvmem__unmerged *rest)
 {
     struct hvmem_cpu_queue *queue = hvmem__ageing_of(pc, order);
     hvmem_u32 n = hvmem__ageing_count(queue);
 
+    rest->work = 0;
     n = count < n ? count : n;
     while (n) {
         hvmem_u32 at = (hvmem_u32)(queue->head & queue->mask);
         hvmem_u32 some = hvmem__ageing_before_wrap(queue, at, n);
 
-        hvmem__pcpu_give_back(heap, &queue->slot[at], some);
+        hvmem__pcpu_give_some(heap, &queue->slot[at], some, rest);
+        if (some < n)
+            hvmem__give_on(heap, rest->mfn, rest->work);
         drop(pc, order, some);
         n -= some;
     }
@@ -68,9 +71,12 @@ void hvmem__ageing_put(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_mf
 {
     hvmem_u32 order = hvmem__rec_order(record), owed = hvmem__rec_owed(record);
     struct hvmem_cpu_queue *queue = hvmem__ageing_of(pc, order);
+    struct hvmem__unmerged rest;
 
-    if (hvmem__ageing_count(queue) > queue->mask)
-        hvmem__ageing_shed(heap, pc, order, order ? SHED1 : SHED0);
+    if (hvmem__ageing_count(queue) > queue->mask) {
+        hvmem__ageing_shed(heap, pc, order, order ? SHED1 : SHED0, &rest);
+        hvmem__give_on(heap, rest.mfn, rest.work);
+    }
     hvmem__store(&queue->slot[queue->tail & queue->mask], mfn);
     hvmem__store(&queue->tail, queue->tail + 1);
     if (owed & HVMEM__OWES_FLUSH && hvmem__stamp_time(heap, record) > queue->newest)

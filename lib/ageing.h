@@ -20,6 +20,7 @@
 #ifndef HVMEM_LIB_AGEING_H
 #define HVMEM_LIB_AGEING_H
 
+#include "arena.h"
 #include "pcpu.h"
 
 /* Bytes of the queues of one CPU, and their places in that memory. */
@@ -65,8 +66,8 @@ int hvmem__ageing_ripe(struct hvmem_heap *heap, struct hvmem_cpu_queue *queue);
 /* Of the oldest blocks, how many are known to be mature and to owe nothing but that flush. */
 hvmem_u32 hvmem__ageing_plain(const struct hvmem_heap *heap, const struct hvmem_cpu_queue *queue);
 
-/* Give up to `count` of the oldest blocks back to their arenas. */
+/* Give up to `count` of the oldest blocks back to their arenas; to merge the last one on is left, in *rest. */
 void hvmem__ageing_shed(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 order,
-                        hvmem_u32 count);
+                        hvmem_u32 count, struct hvmem__unmerged *rest);
 
 #endif

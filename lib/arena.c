@@ -86,15 +86,19 @@ int hvmem__arena_find(struct hvmem_heap *heap, struct hvmem__arena *arena, struc
     hvmem_u32 k;
 
     HVMEM__ASSERT2(&heap->host, hvmem__lock_held(&heap->host, &arena->lock));
+    /* Downwards from bank to bank: each is passed once. */
     for (k = 0; k <= heap->max_order; k++) {
         hvmem_mfn h = mfn >> k << k;
         struct hvmem__bank *hb = hvmem__arena_bank(heap, arena, b, h);
 
-        if (hb && hvmem__set_has(hb, h, k)) {
+        if (!hb)
+            continue;
+        if (hvmem__set_has(hb, h, k)) {
             *head = h;
             *order = k;
             return 1;
         }
+        b = hb;
     }
     return 0;
 }
@@ -108,12 +112,14 @@ int hvmem__arena_block(struct hvmem_heap *heap, struct hvmem__arena *arena, stru
         hvmem_mfn h = mfn >> k << k;
         struct hvmem__bank *hb = hvmem__arena_bank(heap, arena, b, h);
 
-        if (hb && hvmem__is_head(hb, h) &&
-            hvmem__rec_order(hvmem__load(hvmem__record_at(hb, h))) >= k) {
+        if (!hb)
+            continue;
+        if (hvmem__is_head(hb, h) && hvmem__rec_order(hvmem__load(hvmem__record_at(hb, h))) >= k) {
             *head = h;
             *head_bank = hb;
             return 1;
         }
+        b = hb;
     }
     return 0;
 }

@@ -5,8 +5,9 @@
  *
  * INVARIANTS, under the arena's lock:
  *  - A free block of order k with first frame h is in the set of order k of the bank that holds h
- *    (sets.h). No two free buddies below max_order exist (maximal merging). Blocks may reach into the
- *    next bank of the arena where two banks touch.
+ *    (sets.h). Blocks may reach into the next bank of the arena where two banks touch.
+ *  - Maximal merging: of two free buddies below max_order one holds a frame that a call under way has given
+ *    and will go on with (hvmem__merge_on()). When no call runs there are none.
  *  - free_frames of a bank equals its sets.
  *  - A block outside the free sets has its head bit set (or is on its way between two states in the
  *    hands of the CPU that holds the lock).
@@ -122,10 +123,52 @@ HVMEM_INLINE struct hvmem__bank *hvmem__arena_bank(struct hvmem_heap *heap,
  * Give a block back: merge it with its buddies and enter it. `record` carries its order and debts;
  * state, owner and bias are dropped. The head bit must be clear already, and b's mark gone
  * (hvmem__table_changes()). Returns how long that took,
- * in merges of blocks that owe nothing.
+ * in merges of blocks that owe nothing; at least HVMEM__GIVE_CUT if the work of one hold is used up and the
+ * block is entered at the order that it has reached: without the lock hvmem__give_on() must follow. A
+ * block whose buddy is in use is never cut.
  */
 hvmem_u32 hvmem__arena_give(struct hvmem_heap *heap, struct hvmem__arena *arena,
                             struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record);
+
+/*
+ * Work of merging under one hold of the lock, in tens of instructions. Tests make it smallest: then every
+ * level has a hold of its own.
+ */
+#ifndef HVMEM_MERGE_WORK
+#    define HVMEM_MERGE_WORK 35u
+#endif
+
+/* A constant: whether each hold does the least possible, in whatever gives back or goes over a range. */
+#define HVMEM__IN_STEPS (HVMEM_MERGE_WORK < 10u)
+
+/* What cut gives return, small amounts of other work added to it or not; the order reached. */
+#define HVMEM__GIVE_CUT 0x10000u
+HVMEM_INLINE hvmem_u32 hvmem__give_cut(hvmem_u32 order)
+{
+    return HVMEM__GIVE_CUT | order << 20;
+}
+HVMEM_INLINE hvmem_u32 hvmem__give_order(hvmem_u32 work)
+{
+    return work >> 20;
+}
+
+/* A block given back that is still to be merged, if work is not 0. */
+struct hvmem__unmerged {
+    hvmem_mfn mfn;
+    hvmem_u32 work;
+};
+
+/*
+ * Go on merging the block that holds mfn, a frame of the last block given, `work` what that returned: hold by
+ * hold until it is merged, or somebody else has it. No arena lock held.
+ */
+void hvmem__merge_on(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u32 work);
+
+HVMEM_INLINE void hvmem__give_on(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u32 work)
+{
+    if (hvmem__unlikely(work >= HVMEM__GIVE_CUT))
+        hvmem__merge_on(heap, mfn, work);
+}
 
 /*
  * The smallest free block of at least `order` in the window, the one in the first bank and of the lowest

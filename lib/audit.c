@@ -87,8 +87,9 @@ static int dirt_is_sound(struct hvmem_heap *heap, struct hvmem__arena *arena, st
     return hvmem__node_is_sound(node);
 }
 
+/* unmerged: buddies may be free. */
 static const char *check_free(struct hvmem_heap *heap, struct hvmem__arena *arena,
-                              struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order)
+                              struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order, int unmerged)
 {
     hvmem__record record = hvmem__load(hvmem__record_at(b, mfn));
 
@@ -98,7 +99,7 @@ static const char *check_free(struct hvmem_heap *heap, struct hvmem__arena *aren
     if (b->table->front[order] == mfn &&
         hvmem__bits_test(&b->free[order], hvmem__set_index(b, mfn, order)))
         return "front of a set also in its bitmap";
-    if (order < heap->max_order &&
+    if (!unmerged && order < heap->max_order &&
         is_free_block(heap, arena, b, mfn ^ (hvmem_u64)1 << order, order))
         return "free buddies not merged";
     return dirt_is_sound(heap, arena, b, mfn, record) ? HVMEM_NULL : "dirt of a mixed block";
@@ -162,7 +163,7 @@ static const char *check_block(struct hvmem_heap *heap, struct hvmem__arena *are
         if (frees > 1 || !is_free_block(heap, arena, b, mfn, *order))
             return "free blocks overlap";
         found->free_blocks[*order]++;
-        where = check_free(heap, arena, b, mfn, *order);
+        where = check_free(heap, arena, b, mfn, *order, (int)found->lost_allowed);
     }
     if (where)
         return where;

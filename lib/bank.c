@@ -259,13 +259,16 @@ static void free_all(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_u32 o
     while (at < end) {
         hvmem_u32 order = hvmem__fit(heap, at, end - at);
         hvmem_u64 state;
+        hvmem_u32 work;
 
         (void)HVMEM_TEST_POINT("bank_fill");
         state = hvmem__lock_arena(heap, arena);
         hvmem__claim_give(heap, arena, (hvmem_u64)1 << order);
-        hvmem__arena_give(heap, arena, b, at,
-                          hvmem__rec_with_owed(hvmem__rec_make(order, HVMEM_BLOCK_FREE, 0), owed));
+        work = hvmem__arena_give(
+            heap, arena, b, at,
+            hvmem__rec_with_owed(hvmem__rec_make(order, HVMEM_BLOCK_FREE, 0), owed));
         hvmem__unlock_arena(heap, arena, state);
+        hvmem__give_on(heap, at, work);
         at += (hvmem_u64)1 << order;
     }
     hvmem__store(&b->filling, 0u);

@@ -124,12 +124,15 @@ hvmem_status hvmem__contents(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 f
 hvmem__record hvmem__dirt_part(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn *mfn,
                                hvmem__record record, hvmem_mfn at)
 {
+    struct hvmem__arena *arena = hvmem__arena_of(heap, b);
+
     /* (A table that was adopted may say it of a single frame: then that is dirty.) */
     while (hvmem__rec_dirt(record) == HVMEM__DIRT_MIXED && hvmem__rec_order(record)) {
         hvmem_u64 half = (hvmem_u64)1 << (hvmem__rec_order(record) - 1);
         hvmem__record left, right;
 
-        hvmem__split_record(heap, hvmem__arena_of(heap, b), b, *mfn, record, &left, &right);
+        b = hvmem__arena_bank(heap, arena, b, *mfn + half); /* from the one before */
+        hvmem__split_record(heap, arena, b, *mfn, record, &left, &right);
         record = at < *mfn + half ? left : right;
         if (at >= *mfn + half)
             *mfn += half;

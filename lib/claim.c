@@ -209,10 +209,12 @@ static void switch_counting(struct hvmem_heap *heap, hvmem_u32 on)
         struct hvmem__arena *arena = &heap->arena[i];
         hvmem_u64 state = hvmem__lock_arena(heap, arena), frames = 0;
 
-        const struct hvmem__bank *b;
+        struct hvmem__bank *b;
 
-        for (b = arena->first; b; b = b->next)
+        for (b = arena->first; b; b = b->next) {
             frames += b->free_frames;
+            hvmem__bank_measure(b, on);
+        }
         arena->counted = on;
         hvmem__arena_changed(arena);
         if (on)

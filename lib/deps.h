@@ -56,11 +56,10 @@ HVMEM_INLINE hvmem_u32 hvmem__highest(hvmem_u64 word)
 /* Number of set bits; the builtin would call a library on machines without the instruction. */
 HVMEM_INLINE hvmem_u32 hvmem__weight(hvmem_u64 word)
 {
-    hvmem_u32 n = 0;
-
-    for (; word; word &= word - 1)
-        n++;
-    return n;
+    word -= word >> 1 & 0x5555555555555555u;
+    word = (word & 0x3333333333333333u) + (word >> 2 & 0x3333333333333333u);
+    word = (word + (word >> 4)) & 0x0f0f0f0f0f0f0f0fu;
+    return (hvmem_u32)(word * 0x0101010101010101u >> 56);
 }
 
 /* Smallest order whose block holds `frames`; frames >= 1. */

@@ -13,7 +13,7 @@
  * Work after which a lock section of a drain lets others in, in merges; a block costs as much as
  * BLOCK_WORK of them by itself. The last block may rise by all orders.
  */
-#define DRAIN_WORK 40u
+#define DRAIN_WORK (HVMEM__IN_STEPS ? 1u : 38u)
 #define BLOCK_WORK 4u
 /* Blocks given back in one turn at a cache's gate, which is held meanwhile. */
 #define GATE_STEPS 1u
@@ -71,15 +71,12 @@ static hvmem_u32 give_front(struct hvmem_heap *heap, struct hvmem__arena *arena,
     return n;
 }
 
-/*
- * Give blocks back to their arenas: one lock a section, a section ends after DRAIN_WORK or
- * where the arena changes; neighbours among single frames go as one block. Their records say CACHED.
- * Inside the section.
- */
-void hvmem__pcpu_give_back(struct hvmem_heap *heap, const hvmem_mfn *blocks, hvmem_u32 count)
+void hvmem__pcpu_give_some(struct hvmem_heap *heap, const hvmem_mfn *blocks, hvmem_u32 count,
+                           struct hvmem__unmerged *rest)
 {
     hvmem_u32 i = 0;
 
+    rest->work = 0;
     while (i < count) {
         struct hvmem__bank *b = hvmem__bank_of(heap, blocks[i]);
         struct hvmem__arena *arena = hvmem__arena_of(heap, b);
@@ -91,7 +88,21 @@ void hvmem__pcpu_give_back(struct hvmem_heap *heap, const hvmem_mfn *blocks, hvm
         while (i < count && work < DRAIN_WORK &&
                (b = hvmem__arena_bank(heap, arena, b, blocks[i])) != HVMEM_NULL);
         hvmem__unlock_arena(heap, arena, state);
+        if (i < count) {
+            hvmem__give_on(heap, blocks[i - 1], work);
+        } else {
+            rest->mfn = blocks[i - 1];
+            rest->work = work;
+        }
     }
+}
+
+void hvmem__pcpu_give_back(struct hvmem_heap *heap, const hvmem_mfn *blocks, hvmem_u32 count)
+{
+    struct hvmem__unmerged rest;
+
+    hvmem__pcpu_give_some(heap, blocks, count, &rest);
+    hvmem__give_on(heap, rest.mfn, rest.work);
 }
 
 void hvmem__pcpu_flush_out(struct hvmem_heap *heap, struct hvmem__pcpu *pc)
@@ -163,16 +174,17 @@ int hvmem__pcpu_any(const struct hvmem_heap *heap)
 }
 
 /* Give the last few blocks of a list back. Inside the section. */
-static void shed_last(struct hvmem_heap *heap, const hvmem_mfn *blocks, hvmem_u32 *count)
+static void shed_last(struct hvmem_heap *heap, const hvmem_mfn *blocks, hvmem_u32 *count,
+                      struct hvmem__unmerged *rest)
 {
     hvmem_u32 some = *count < GATE_STEPS ? *count : GATE_STEPS;
 
-    hvmem__pcpu_give_back(heap, blocks + (*count - some), some);
+    hvmem__pcpu_give_some(heap, blocks + (*count - some), some, rest);
     hvmem__store(count, *count - some);
 }
 
 /* A few blocks of a cache, so that the gate is not held for long. Whether more are left. */
-static int drain_some(struct hvmem_heap *heap, struct hvmem__pcpu *pc)
+static int drain_some(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvmem__unmerged *rest)
 {
     hvmem_u32 order;
 
@@ -180,33 +192,44 @@ static int drain_some(struct hvmem_heap *heap, struct hvmem__pcpu *pc)
         hvmem__pcpu_spill(heap, pc);
     order = first_filled(pc);
     if (pc->out_count)
-        shed_last(heap, pc->out, &pc->out_count);
+        shed_last(heap, pc->out, &pc->out_count, rest);
     else if (order < HVMEM__MAGS)
-        shed_last(heap, pc->mag[order].slot, &pc->mag[order].count);
+        shed_last(heap, pc->mag[order].slot, &pc->mag[order].count, rest);
     else if (pc->filled != HVMEM__FILLED)
         hvmem__store(&pc->filled, HVMEM__FILLED);
     else
-        hvmem__ageing_shed(
-            heap, pc, hvmem__ageing_count(&pc->fast.queue[0]) ? 0 : HVMEM__MAG_ORDER1, GATE_STEPS);
+        hvmem__ageing_shed(heap, pc,
+                           hvmem__ageing_count(&pc->fast.queue[0]) ? 0 : HVMEM__MAG_ORDER1,
+                           GATE_STEPS, rest);
     return holds_any(pc);
 }
 
-/* Let others, the cache's own CPU among them, through the gate; `closed` stays raised. */
-static void breathe(struct hvmem_heap *heap, struct hvmem__section *s)
+/*
+ * Let others, the cache's own CPU among them, through the gate; `closed` stays raised. What is left to
+ * merge is merged meanwhile.
+ */
+static void breathe(struct hvmem_heap *heap, struct hvmem__section *s, struct hvmem__unmerged *rest)
 {
-    if (s->gated == HVMEM__GATED_NOBODY)
-        return;
-    hvmem__unlock(&heap->host, &s->pc->gate, HVMEM__RANK_CACHE, s->lock_state);
-    s->lock_state = hvmem__lock(&heap->host, &s->pc->gate, HVMEM__RANK_CACHE);
+    int gated = s->gated != HVMEM__GATED_NOBODY;
+
+    if (gated)
+        hvmem__unlock(&heap->host, &s->pc->gate, HVMEM__RANK_CACHE, s->lock_state);
+    hvmem__give_on(heap, rest->mfn, rest->work);
+    rest->work = 0;
+    if (gated)
+        s->lock_state = hvmem__lock(&heap->host, &s->pc->gate, HVMEM__RANK_CACHE);
 }
 
 /* All of a cache, or as much as its CPU does not put in meanwhile. */
 static void empty(struct hvmem_heap *heap, struct hvmem__section *s)
 {
+    struct hvmem__unmerged rest = {0, 0};
     hvmem_u32 turns;
 
-    for (turns = 0; turns < DRAIN_TURNS && drain_some(heap, s->pc); turns++)
-        breathe(heap, s);
+    for (turns = 0; turns < DRAIN_TURNS && drain_some(heap, s->pc, &rest); turns++)
+        breathe(heap, s, &rest);
+    if (rest.work >= HVMEM__GIVE_CUT)
+        breathe(heap, s, &rest);
 }
 
 hvmem_status hvmem__pcpu_drain(struct hvmem_heap *heap, hvmem_cpu cpu)

@@ -3,6 +3,7 @@
 #ifndef HVMEM_LIB_DRAIN_H
 #define HVMEM_LIB_DRAIN_H
 
+#include "arena.h"
 #include "pcpu.h"
 
 /*
@@ -38,6 +39,10 @@ void hvmem__pcpu_flush_out(struct hvmem_heap *heap, struct hvmem__pcpu *pc);
  * Inside the section.
  */
 void hvmem__pcpu_give_back(struct hvmem_heap *heap, const hvmem_mfn *blocks, hvmem_u32 count);
+
+/* The same where the gate is held: to merge the last block on is left for later, in *rest. */
+void hvmem__pcpu_give_some(struct hvmem_heap *heap, const hvmem_mfn *blocks, hvmem_u32 count,
+                           struct hvmem__unmerged *rest);
 
 /* Give back the oldest `count` blocks of a magazine. Inside the section. */
 void hvmem__pcpu_shed(struct hvmem_heap *heap, struct hvmem__mag *mag, hvmem_u32 count);

@@ -15,7 +15,7 @@
  * Work after which a lock section of a bulk free lets others in, in merges (hvmem__arena_give); a
  * block costs as much as FREE_WORK of them by itself. The last block may rise by all orders.
  */
-#define BULK_WORK 40u
+#define BULK_WORK (HVMEM__IN_STEPS ? 1u : 38u)
 #define FREE_WORK 4u
 
 hvmem_status hvmem__state_error(hvmem_u32 state)
@@ -235,6 +235,7 @@ static hvmem_status free_to_arena(struct hvmem_heap *heap, struct hvmem__bank *b
     hvmem_u64 state;
     struct hvmem__arena *arena = hvmem__bank_lock(heap, b, &state);
     int done;
+    hvmem_u32 work = 0;
 
     if (!arena)
         return HVMEM_E_FREE;
@@ -243,9 +244,10 @@ static hvmem_status free_to_arena(struct hvmem_heap *heap, struct hvmem__bank *b
     if (done) {
         if (hvmem__rec_state(from) == HVMEM_BLOCK_RESERVED)
             b->reserved_frames -= (hvmem_u64)1 << hvmem__rec_order(from);
-        hvmem__return_block(heap, arena, b, mfn, to);
+        work = hvmem__return_block(heap, arena, b, mfn, to);
     }
     hvmem__unlock_arena(heap, arena, state);
+    hvmem__give_on(heap, mfn, work);
     return done ? HVMEM_OK : HVMEM_E_FREE;
 }
 
@@ -384,8 +386,10 @@ HVMEM_INLINE hvmem_u32 free_plain(struct hvmem_heap *heap, const hvmem_mfn *bloc
     if (done)
         hvmem__pcpu_met(heap, b);
     hvmem__unlock_arena(heap, arena, state);
-    if (done)
+    if (done) {
+        hvmem__give_on(heap, blocks[done - 1], work);
         hvmem__watch(heap);
+    }
     return done;
 }
 

@@ -98,6 +98,7 @@ static void give_back(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn 
     struct hvmem__arena *arena = hvmem__arena_of(heap, b);
     struct hvmem__section s;
     hvmem_u64 state;
+    hvmem_u32 work;
 
     (void)HVMEM_TEST_POINT("gathered_given");
     if (hvmem__unlikely(hvmem__offline_waits(heap))) {
@@ -108,8 +109,9 @@ static void give_back(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn 
         hvmem__section_leave(heap, &s);
     } else {
         state = hvmem__lock_arena(heap, arena);
-        hvmem__return_block(heap, arena, b, mfn, r);
+        work = hvmem__return_block(heap, arena, b, mfn, r);
         hvmem__unlock_arena(heap, arena, state);
+        hvmem__give_on(heap, mfn, work);
     }
 }
 

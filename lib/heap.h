@@ -42,6 +42,7 @@ struct hvmem__bank {
     hvmem_u32 spread;      /* bit k: of them some in the bitmap, in_bitmap[k] != 0 */
     hvmem_u32 hotplug;     /* range for node look-up only; no table */
     hvmem_u32 filling;     /* 1: being added, its frames become free one block after the other */
+    hvmem_u32 climb;       /* levels of bitmaps that a block merges through in one hold (table.c) */
     hvmem_u64 free_frames; /* in free blocks whose head is in this bank */
     hvmem_u64 reserved_frames;
     hvmem_u64 offline_frames; /* OFFLINE, OFFLINING excluded */

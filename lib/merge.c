@@ -3,6 +3,7 @@
 #include "sets.h"
 
 #include "clock.h"
+#include "testpoint.h"
 
 /* Orders up to which the blocks around a frame of bank b lie in it, max_order at most. */
 HVMEM_INLINE hvmem_u32 orders_within(const struct hvmem__bank *b, hvmem_mfn mfn,
@@ -15,25 +16,76 @@ HVMEM_INLINE hvmem_u32 orders_within(const struct hvmem__bank *b, hvmem_mfn mfn,
     return below < max_order ? below : max_order;
 }
 
-#define RISEN_ALL 0x100u /* above any order */
+/*
+ * Work of merging (HVMEM_MERGE_WORK), in tens of instructions. Blocks that owe nothing and stand in front of
+ * their sets are not counted, all of them together cost less than what else a hold may do.
+ */
+#define AMONG_WORK  16u /* a buddy out of a bitmap */
+#define RISE_WORK   8u  /* to begin with debts after that */
+#define OWING_WORK  4u  /* debts that are merged */
+#define ACROSS_WORK 10u /* the same, and perhaps from one bank to the next */
+#define FAR_WORK    25u /* a bank looked up */
+#define NEAR_WORK   6u  /* after more, the next hold looks it up */
+
+/* Levels by the front of a set that are as much work as one out of a bitmap. */
+#define FRONTS 3u
+/* Levels between two counts of them; all that one hold does. */
+#define STRIDE      15u
+#define MOST_LEVELS 18u
+
+#define RISEN_ALL   0x100u /* above any order */
+#define RISEN_CUT   0x200u /* the work of this hold is used up */
+#define RISEN_ORDER 0xffu
+
+/*
+ * Where a block stops that rose from `order` by the levels below `size`, those of `taken` by the front of a
+ * set: below the order at which it may have met more bitmaps than one hold may, as frames of a block; `size`
+ * if it is cut there. Arena lock held.
+ */
+static HVMEM_NOINLINE hvmem_u64 next_stop(const struct hvmem__bank *b, hvmem_u32 order,
+                                          hvmem_u64 size, hvmem_u32 taken, hvmem_u32 climb)
+{
+    hvmem_u32 at = hvmem__lowest(size), fronts = hvmem__weight(taken);
+    hvmem_u32 spread = b->spread >> at << at, used = at - order - fronts;
+
+    if (HVMEM__IN_STEPS || at - order >= MOST_LEVELS)
+        return size;
+    if (!spread)
+        return (hvmem_u64)1 << (at + STRIDE);
+    spread |= 1u << (at + STRIDE < 31 ? at + STRIDE : 31);
+    fronts += hvmem__lowest(spread) - at; /* up to the next bitmap */
+    for (used += (fronts + FRONTS - 1) / FRONTS; used < climb && (spread & (spread - 1)); used++)
+        spread &= spread - 1;
+    return (hvmem_u64)1 << hvmem__lowest(spread);
+}
 
 /*
  * Take the buddies that a block which owes nothing merges with out of their sets, as far as they owe
  * nothing either, up to order `last`; the blocks up to there lie in bank b. These are the levels that
  * most blocks rise by. Returns the order it rises to; RISEN_ALL with it if the next buddy is not free
- * or there is none. Arena lock held.
+ * or there is none, or RISEN_CUT as well. Arena lock held.
  */
 static HVMEM_NOINLINE hvmem_u32 rise_clean(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order,
-                                           hvmem_u32 last)
+                                           hvmem_u32 last, hvmem_u32 climb)
 {
-    hvmem_u64 size = (hvmem_u64)1 << order, end = (hvmem_u64)1 << last;
+    hvmem_u64 size = (hvmem_u64)1 << order, end = (hvmem_u64)1 << last, stop = size << climb;
     hvmem_mfn *front = &b->table->front[order];
     const hvmem_uptr records = hvmem__records_of(b);
     hvmem_u32 taken = 0, all = 0;
 
-    for (; size < end; size <<= 1, front++) {
+    for (stop = stop < end ? stop : end;; size <<= 1, front++) {
         hvmem_mfn buddy = mfn ^ size;
 
+        if (hvmem__unlikely(size == stop)) {
+            if (size == end)
+                break;
+            stop = taken ? next_stop(b, order, size, taken, climb) : size;
+            if (size == stop) {
+                all = RISEN_ALL | RISEN_CUT;
+                break;
+            }
+            stop = stop < end ? stop : end;
+        }
         /* (Of a buddy that is not free this means nothing: the other way finds out.) */
         if (hvmem__unlikely(hvmem__rec_owed(hvmem__load(hvmem__record_in(records, buddy)))))
             break;
@@ -53,7 +105,14 @@ struct rising {
     hvmem__record mark;
     hvmem_u64 youth; /* of the youngest stamp */
     hvmem_u64 now;
+    hvmem_u32 work; /* done under this hold of the lock */
 };
+
+/* Whether a hold has done its work: who asks has risen in it by a level, or did no work yet. */
+HVMEM_INLINE int is_cut(const struct rising *block)
+{
+    return hvmem__unlikely(block->work >= HVMEM_MERGE_WORK);
+}
 
 /*
  * A block with its record at *mine merges with its buddy, whose record is at *theirs: debts add up, the
@@ -88,11 +147,16 @@ HVMEM_INLINE hvmem_u32 rise_owing(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u3
     hvmem_mfn *front = &b->table->front[order];
     const hvmem_uptr records = hvmem__records_of(b);
     struct rising block = *rising;
-    hvmem_u32 taken = 0;
+    hvmem_u32 taken = 0, cut = 0;
 
     for (; size < end; size <<= 1, front++) {
         hvmem_mfn buddy = mfn ^ size;
 
+        if (is_cut(&block)) {
+            cut = RISEN_CUT;
+            break;
+        }
+        block.work += *front == buddy ? OWING_WORK : OWING_WORK + AMONG_WORK;
         if (!hvmem__set_take_one(b, front, buddy, size, &taken))
             break;
         merge_debts(&block, hvmem__record_in(records, mfn), hvmem__record_in(records, buddy),
@@ -101,26 +165,58 @@ HVMEM_INLINE hvmem_u32 rise_owing(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u3
     }
     hvmem__set_taken(b, taken);
     *rising = block;
-    return hvmem__lowest(size) | (size < end ? RISEN_ALL : 0);
+    return hvmem__lowest(size) | (size < end ? RISEN_ALL : 0) | cut;
+}
+
+/* The bank that holds mfn, or NULL, if it is `near` or would be the next: whether that is known. */
+HVMEM_INLINE int bank_beside(struct hvmem__bank *near, hvmem_mfn mfn, struct hvmem__bank **bank)
+{
+    struct hvmem__bank *next = mfn < near->base ? near->before : near->next;
+
+    *bank = hvmem__bank_holds(near, mfn) ? near : next;
+    return !*bank || hvmem__bank_holds(*bank, mfn);
+}
+
+/*
+ * Wherever it is: by the directory. (It and the list of an arena differ only in banks that have no free
+ * blocks.) Arena lock held.
+ */
+static struct hvmem__bank *bank_far(struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                                    hvmem_mfn mfn)
+{
+    struct hvmem__bank *b = hvmem__bank_of(heap, mfn);
+
+    return b && hvmem__arena_of(heap, b) == arena ? b : (struct hvmem__bank *)HVMEM_NULL;
 }
 
 /*
  * As rise_owing(), of a block that spans banks or will with its buddy: from there on every buddy lies in
- * another bank, or may. *bank, which holds the block's head, and *mfn follow the block. Returns its order.
+ * another bank, or may. *bank, which holds the block's head, and *mfn follow the block. Returns its order,
+ * perhaps with RISEN_CUT.
  */
-HVMEM_INLINE hvmem_u32 rise_across(struct hvmem__bank **bank, hvmem_mfn *mfn, hvmem_u32 order,
-                                   hvmem_u32 max_order, struct rising *block)
+static hvmem_u32 rise_across(struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                             struct hvmem__bank **bank, hvmem_mfn *mfn, hvmem_u32 order,
+                             struct rising *block)
 {
     struct hvmem__bank *b = *bank, *far = b; /* far: where the search above the block starts */
 
-    for (; order < max_order; order++) {
+    for (; order < heap->max_order; order++) {
         hvmem_u64 size = (hvmem_u64)1 << order;
         hvmem_mfn buddy = *mfn ^ size;
         int is_left = buddy < *mfn;
-        struct hvmem__bank *bb = hvmem__bank_near(is_left ? b : far, buddy);
+        struct hvmem__bank *bb;
+        int known = bank_beside(is_left ? b : far, buddy, &bb);
 
+        if (is_cut(block) || (!known && block->work > NEAR_WORK)) {
+            *bank = b;
+            return order | RISEN_CUT;
+        }
+        if (!known)
+            bb = bank_far(heap, arena, buddy);
         if (!bb)
             break;
+        block->work += known ? ACROSS_WORK : ACROSS_WORK + FAR_WORK;
+        block->work += bb->table->front[order] == buddy ? 0 : AMONG_WORK;
         hvmem__table_changes(bb->table); /* in case it does */
         if (!hvmem__set_take(bb, buddy, order))
             break;
@@ -142,27 +238,31 @@ HVMEM_INLINE hvmem_u32 rise_across(struct hvmem__bank **bank, hvmem_mfn *mfn, hv
 
 /*
  * Enter a block, its frames counted in bank b, after merging it with its buddies, whatever it owes and
- * wherever they lie; up to order `last` the blocks around it lie in b. Returns its work, as
- * hvmem__arena_give(). Arena lock held.
+ * wherever they lie; up to order `last` the blocks around it lie in b. `work` was done already. Returns
+ * as hvmem__arena_give(). Arena lock held.
  */
-static HVMEM_NOINLINE hvmem_u32 rise(struct hvmem_heap *heap, const struct hvmem__arena *arena,
+static HVMEM_NOINLINE hvmem_u32 rise(struct hvmem_heap *heap, struct hvmem__arena *arena,
                                      struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record,
-                                     hvmem_u32 last)
+                                     hvmem_u32 last, hvmem_u32 work)
 {
-    hvmem_u32 order = hvmem__rec_order(record), from = order, owed;
+    hvmem_u32 order = hvmem__rec_order(record), from = order, owed, cut;
     struct rising block;
 
     block.now = hvmem__load(&heap->clock.now);
     block.owed = record;
     block.mark = hvmem__mark_of(hvmem__rec_dirt(record));
     block.youth = hvmem__stamp_youth(record, block.now);
+    block.work = work;
+    if (hvmem__rec_owed(record) & HVMEM__OWES_FLUSH)
+        arena->owing = 1;
     if (order < last)
         order = rise_owing(b, mfn, order, last, &block);
     if (order >= last && order < RISEN_ALL) {
         mfn = mfn >> order << order;
-        order = rise_across(&b, &mfn, order, heap->max_order, &block);
+        order = rise_across(heap, arena, &b, &mfn, order, &block);
     }
-    order &= ~RISEN_ALL;
+    cut = order & RISEN_CUT;
+    order &= RISEN_ORDER;
     mfn = mfn >> order << order;
     owed = hvmem__rec_owed(block.owed) & ~HVMEM_OWES_SCRUB;
     record = hvmem__rec_with_owed(hvmem__rec_make(order, HVMEM_BLOCK_FREE, 0), owed);
@@ -170,23 +270,36 @@ static HVMEM_NOINLINE hvmem_u32 rise(struct hvmem_heap *heap, const struct hvmem
         record = hvmem__rec_with_stamp(record, hvmem__stamp_of_youth(block.youth, block.now));
     hvmem__enter(b, mfn, order, hvmem__rec_with_mark(record, block.mark));
     hvmem__arena_offer(heap, arena, order);
+    if (hvmem__unlikely(cut))
+        return hvmem__give_cut(order);
     return 2 * (order - from); /* merging debts costs twice as much */
 }
 
-hvmem_u32 hvmem__arena_give(struct hvmem_heap *heap, struct hvmem__arena *arena,
-                            struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record)
+/* Work that a rise by so many levels without debts may have been. */
+HVMEM_INLINE hvmem_u32 clean_work(const struct hvmem__bank *b, hvmem_u32 levels)
+{
+    return levels ? RISE_WORK + levels + AMONG_WORK * (levels < b->climb ? levels : b->climb) : 0;
+}
+
+/* Enter a block that was cut at `order`. Returns as hvmem__arena_give(). */
+static HVMEM_NOINLINE hvmem_u32 enter_cut(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                                          struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order)
+{
+    hvmem__enter(b, mfn >> order << order, order, hvmem__rec_make(order, HVMEM_BLOCK_FREE, 0));
+    hvmem__arena_offer(heap, arena, order);
+    return hvmem__give_cut(order);
+}
+
+/* Enter a block, its frames counted in bank b, after merging it. Returns as hvmem__arena_give(). */
+HVMEM_INLINE hvmem_u32 merge(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                             struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record,
+                             hvmem_u32 climb)
 {
     hvmem_u32 order = hvmem__rec_order(record), from = order, risen,
               last = orders_within(b, mfn, heap->max_order);
 
-    HVMEM__ASSERT2(&heap->host, hvmem__lock_held(&heap->host, &arena->lock));
-    HVMEM__ASSERT2(&heap->host, hvmem__arena_of(heap, b) == arena);
-    hvmem__store(&b->free_frames, b->free_frames + ((hvmem_u64)1 << order));
-    if (hvmem__unlikely(hvmem__rec_owed(record))) {
-        if (hvmem__rec_owed(record) & HVMEM__OWES_FLUSH)
-            arena->owing = 1;
-        return rise(heap, arena, b, mfn, record, last);
-    }
+    if (hvmem__unlikely(hvmem__rec_owed(record)))
+        return rise(heap, arena, b, mfn, record, last, 0);
     risen = order;
     if (order < last) {
         hvmem_mfn buddy = mfn ^ (hvmem_u64)1 << order;
@@ -194,15 +307,71 @@ hvmem_u32 hvmem__arena_give(struct hvmem_heap *heap, struct hvmem__arena *arena,
         /* Mostly there is nothing to merge with. */
         if (!hvmem__set_has(b, buddy, order))
             risen |= RISEN_ALL;
-        else if (!hvmem__rec_owed(hvmem__load(hvmem__record_at(b, buddy))))
-            risen = rise_clean(b, mfn, order, last);
+        else if (!hvmem__rec_owed(hvmem__load(hvmem__record_at(b, buddy)))) {
+            risen = rise_clean(b, mfn, order, last, climb);
+            if (hvmem__unlikely(risen & RISEN_CUT))
+                return enter_cut(heap, arena, b, mfn, risen & RISEN_ORDER);
+        }
     }
     order = risen & ~RISEN_ALL;
     mfn = mfn >> order << order;
     record = hvmem__rec_make(order, HVMEM_BLOCK_FREE, 0);
-    if (hvmem__unlikely(risen < heap->max_order)) /* RISEN_ALL is above it */
-        return order - from + rise(heap, arena, b, mfn, record, last);
+    if (hvmem__unlikely(risen < heap->max_order)) { /* RISEN_ALL is above it */
+        hvmem_u32 work = clean_work(b, order - from);
+
+        if (work >= HVMEM_MERGE_WORK)
+            return enter_cut(heap, arena, b, mfn, order);
+        return order - from + rise(heap, arena, b, mfn, record, last, work);
+    }
     hvmem__enter(b, mfn, order, record);
     hvmem__arena_offer(heap, arena, order);
     return order - from;
+}
+
+hvmem_u32 hvmem__arena_give(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                            struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record)
+{
+    HVMEM__ASSERT2(&heap->host, hvmem__lock_held(&heap->host, &arena->lock));
+    HVMEM__ASSERT2(&heap->host, hvmem__arena_of(heap, b) == arena);
+    hvmem__store(&b->free_frames, b->free_frames + ((hvmem_u64)1 << hvmem__rec_order(record)));
+    return merge(heap, arena, b, mfn, record, b->climb);
+}
+
+/*
+ * One hold for a block that was cut: if it is still free as it was left it rises further. Otherwise nothing
+ * is to do: who took it, or a part, gives it back merged, and who merged with it goes on with the whole.
+ */
+static hvmem_u32 merge_again(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u32 order)
+{
+    struct hvmem__bank *b = hvmem__bank_of(heap, mfn);
+    struct hvmem__arena *arena;
+    hvmem_u32 work = 0;
+    hvmem_u64 state;
+
+    if (hvmem__unlikely(!b))
+        return 0;
+    arena = hvmem__bank_lock(heap, b, &state);
+    if (hvmem__unlikely(!arena))
+        return 0;
+    if (hvmem__bank_holds(b, mfn) && hvmem__set_has(b, mfn, order)) {
+        hvmem__record record = hvmem__load(hvmem__record_at(b, mfn));
+
+        hvmem__table_changes(b->table);
+        (void)hvmem__set_take(b, mfn, order);
+        /* (To take it out may have been as much work as a level.) */
+        work = merge(heap, arena, b, mfn, record, b->climb > 1 ? b->climb - 1 : 1);
+    }
+    hvmem__unlock_arena(heap, arena, state);
+    return work;
+}
+
+void hvmem__merge_on(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u32 work)
+{
+    while (work >= HVMEM__GIVE_CUT) {
+        hvmem_u32 order = hvmem__give_order(work);
+
+        mfn = mfn >> order << order;
+        (void)HVMEM_TEST_POINT("merge_on");
+        work = merge_again(heap, mfn, order);
+    }
 }

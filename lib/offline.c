@@ -54,9 +54,12 @@ static void mark_offline(struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record rec
     hvmem__arena_mark(b, mfn, record);
 }
 
-/* Sort a block in nobody's hands into bad frames and the rest. Admin and arena locks held. */
-static void sort_out(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
-                     hvmem_mfn mfn, hvmem__record record)
+/*
+ * Sort a block in nobody's hands into bad frames and the rest. Returns as hvmem__arena_give(): parts beside a
+ * bad frame are not cut. Admin and arena locks held.
+ */
+static hvmem_u32 sort_out(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                          struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record)
 {
     hvmem_u32 order = hvmem__rec_order(record);
     hvmem_mfn end = mfn + ((hvmem_u64)1 << order);
@@ -66,14 +69,16 @@ static void sort_out(struct hvmem_heap *heap, struct hvmem__arena *arena, struct
     if (!bad_in(heap, mfn, end)) {
         hvmem__claim_give(heap, arena, end - mfn);
         hvmem__table_changes(b->table);
-        hvmem__arena_give(heap, arena, b, mfn, record);
-    } else if (order == 0) {
+        return hvmem__arena_give(heap, arena, b, mfn, record);
+    }
+    if (order == 0) {
         mark_offline(b, mfn, record);
     } else {
         hvmem__split_record(heap, arena, b, mfn, record, &left, &right);
         sort_out(heap, arena, b, mfn, left);
         sort_out(heap, arena, b, mfn + ((hvmem_u64)1 << (order - 1)), right);
     }
+    return 0;
 }
 
 void hvmem__offline_freed(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
@@ -82,11 +87,12 @@ void hvmem__offline_freed(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_
     struct hvmem__arena *arena = hvmem__arena_of(heap, b);
     hvmem_mfn end = mfn + ((hvmem_u64)1 << hvmem__rec_order(record)), gone[HVMEM__BAD_LIMIT];
     hvmem_u64 state = hvmem__lock_admin(heap), arena_state = hvmem__lock_arena(heap, arena);
-    hvmem_u32 i, n = 0;
+    hvmem_u32 i, n = 0, work;
 
     hvmem__arena_unmark(b, mfn);
-    sort_out(heap, arena, b, mfn, record);
+    work = sort_out(heap, arena, b, mfn, record);
     hvmem__unlock_arena(heap, arena, arena_state);
+    hvmem__give_on(heap, mfn, work);
     for (i = 0; i < heap->bad_count;) {
         if (heap->bad[i] >= mfn && heap->bad[i] < end) {
             gone[n++] = heap->bad[i];
@@ -243,6 +249,7 @@ static hvmem_status online_free(struct hvmem_heap *heap, hvmem_mfn mfn)
     hvmem_status status = HVMEM_E_ARG;
     struct hvmem__arena *arena;
     hvmem_u64 state;
+    hvmem_u32 work = 0;
 
     if (!b)
         return HVMEM_E_FOREIGN;
@@ -255,11 +262,12 @@ static hvmem_status online_free(struct hvmem_heap *heap, hvmem_mfn mfn)
             b->offline_frames--;
             hvmem__arena_unmark(b, mfn);
             hvmem__claim_give(heap, arena, 1);
-            hvmem__arena_give(heap, arena, b, mfn, r);
+            work = hvmem__arena_give(heap, arena, b, mfn, r);
             status = HVMEM_OK;
         }
     }
     hvmem__unlock_arena(heap, arena, state);
+    hvmem__give_on(heap, mfn, work);
     return status;
 }
 

@@ -11,14 +11,22 @@
 #include "sets.h"
 #include "testpoint.h"
 
-/* Longest stretch reserved under one lock section, in max-order blocks. */
-#define SECTION_BLOCKS 16u
+/*
+ * Work of one lock section, in steps of some 30 instructions: an order in which the block of a frame is looked
+ * for is one. A section does what it must, but ends before more work than that.
+ */
+#define STRETCH_WORK (HVMEM__IN_STEPS ? 1u : 85u)
+#define LEVEL_WORK   3u  /* a level that a block is split by */
+#define PIECE_WORK   10u /* a block marked */
+/* Levels that a block is split by under one lock, when a part of it is made blocks of their own. */
+#define SPLIT_LEVELS (HVMEM__IN_STEPS ? 1u : 12u)
 
 /* ---- part of a block ------------------------------------------------------------------------ */
 
 /* The frames [lo, hi) of a block become blocks of their own; the rest is marked with its record as well. */
 struct parts {
     hvmem_mfn lo, hi;
+    hvmem_u32 splits;    /* left; what is not split any more is marked whole */
     hvmem_u64 owing;     /* out: frames of marked blocks with debts */
     hvmem_u64 untouched; /* out: of marked blocks that are mapped untouched */
 };
@@ -36,13 +44,14 @@ static void part(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvm
     hvmem__record left, right;
 
     b = hvmem__arena_bank(heap, arena, b, mfn);
-    if (inside || end <= parts->lo || mfn >= parts->hi) {
+    if (inside || end <= parts->lo || mfn >= parts->hi || !parts->splits) {
         hvmem__arena_mark(b, mfn, record);
         if (hvmem__rec_debts(record))
             parts->owing += (hvmem_u64)1 << order;
         if (hvmem__rec_untouched(record))
             parts->untouched += (hvmem_u64)1 << order;
     } else {
+        parts->splits--;
         hvmem__split_record(heap, arena, b, mfn, record, &left, &right);
         part(heap, arena, b, mfn, left, parts);
         part(heap, arena, b, mfn + ((hvmem_u64)1 << (order - 1)), right, parts);
@@ -51,19 +60,38 @@ static void part(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvm
 
 /* ---- exact ranges --------------------------------------------------------------------------- */
 
-/* Whether every frame of [lo, hi), all in one arena, is free. Arena lock held. */
-static int all_free(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
-                    hvmem_mfn lo, hvmem_mfn hi)
+/*
+ * How far [lo, hi), all in one arena, is free, as far as one section's work goes; at least for one block that
+ * carve_range() takes. NO_MFN: up to there not all is. Arena lock held.
+ */
+static hvmem_mfn free_stretch(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                              struct hvmem__bank *b, hvmem_mfn lo, hvmem_mfn hi)
 {
-    hvmem_mfn head;
-    hvmem_u32 order;
+    hvmem_mfn start = lo, head, end;
+    hvmem_u32 work = 0, order;
 
     while (lo < hi) {
+        hvmem_u32 left;
+
         if (!hvmem__arena_find(heap, arena, b, lo, &head, &order))
-            return 0;
-        lo = head + ((hvmem_u64)1 << order);
+            return HVMEM__NO_MFN;
+        work += order + 1;
+        end = head + ((hvmem_u64)1 << order);
+        if (end > hi)
+            end = hi;
+        /* The blocks that it is taken as, each out of one of order `left`. */
+        for (left = order; lo < end; left = hvmem__lowest(lo)) {
+            hvmem_u32 size = hvmem__fit(heap, lo, end - lo);
+
+            if (size > left)
+                size = left;
+            work += PIECE_WORK + left + 1 + LEVEL_WORK * (left - size);
+            if (work > STRETCH_WORK && lo > start)
+                return lo;
+            lo += (hvmem_u64)1 << size;
+        }
     }
-    return 1;
+    return hi;
 }
 
 /* Take [lo, hi), known to be free, marking each piece with `keep`. Arena lock held. */
@@ -87,26 +115,32 @@ static void carve_range(struct hvmem_heap *heap, struct hvmem__arena *arena, str
     }
 }
 
-/* One stretch inside one bank. No lock held. */
+/* One stretch inside one bank, whose end is left in *hi. No lock held. */
 static hvmem_status reserve_stretch(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn lo,
-                                    hvmem_mfn hi)
+                                    hvmem_mfn *hi)
 {
-    hvmem_u64 state;
+    hvmem_u64 state, frames;
     struct hvmem__arena *arena = hvmem__bank_lock(heap, b, &state);
     hvmem_status status = HVMEM_OK;
     struct hvmem__drawn drawn;
 
     if (!arena)
         return HVMEM_E_FOREIGN;
-    if (!hvmem__bank_holds(b, lo) || hi > b->base + b->frames) {
+    if (!hvmem__bank_holds(b, lo)) {
         status = HVMEM_E_FOREIGN;
-    } else if (!all_free(heap, arena, b, lo, hi) || HVMEM_TEST_POINT("reserve")) {
-        status = HVMEM_E_BUSY;
     } else {
-        hvmem__claim_take(heap, arena, HVMEM_NULL, hi - lo, &drawn);
-        if (drawn.frames == hi - lo) {
-            carve_range(heap, arena, b, lo, hi, hvmem__rec_make(0, HVMEM_BLOCK_RESERVED, 0));
-            b->reserved_frames += hi - lo;
+        if (*hi > b->base + b->frames)
+            *hi = b->base + b->frames;
+        *hi = free_stretch(heap, arena, b, lo, *hi);
+        if (*hi == HVMEM__NO_MFN || HVMEM_TEST_POINT("reserve"))
+            status = HVMEM_E_BUSY;
+    }
+    if (!status) {
+        frames = *hi - lo;
+        hvmem__claim_take(heap, arena, HVMEM_NULL, frames, &drawn);
+        if (drawn.frames == frames) {
+            carve_range(heap, arena, b, lo, *hi, hvmem__rec_make(0, HVMEM_BLOCK_RESERVED, 0));
+            b->reserved_frames += frames;
         } else {
             hvmem__claim_untake(heap, arena, &drawn, drawn.frames);
             status = HVMEM_E_CLAIM;
@@ -114,17 +148,6 @@ static hvmem_status reserve_stretch(struct hvmem_heap *heap, struct hvmem__bank 
     }
     hvmem__unlock_arena(heap, arena, state);
     return status;
-}
-
-/* End of the stretch that starts at lo. */
-static hvmem_mfn stretch_end(const struct hvmem_heap *heap, const struct hvmem__bank *b,
-                             hvmem_mfn lo, hvmem_mfn end)
-{
-    hvmem_mfn most = ((lo >> heap->max_order) + SECTION_BLOCKS) << heap->max_order;
-
-    if (end > b->base + b->frames)
-        end = b->base + b->frames;
-    return end < most ? end : most;
 }
 
 /* Whether banks cover [lo, end). */
@@ -149,14 +172,9 @@ hvmem_status hvmem__run_reserve(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u6
         return HVMEM_E_FOREIGN;
     while (at < end && !status) {
         struct hvmem__bank *b = hvmem__bank_of(heap, at);
-        hvmem_mfn stop;
+        hvmem_mfn stop = end;
 
-        if (!b) {
-            status = HVMEM_E_FOREIGN;
-            break;
-        }
-        stop = stretch_end(heap, b, at, end);
-        status = reserve_stretch(heap, b, at, stop);
+        status = b ? reserve_stretch(heap, b, at, &stop) : HVMEM_E_FOREIGN;
         if (!status)
             at = stop;
     }
@@ -196,11 +214,14 @@ static int split_locked(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mf
     return done;
 }
 
-/* Make [lo, hi), a part of the block at `head`, blocks of their own. No lock held. */
+/*
+ * Make [lo, hi), a part of the block at `head`, blocks of their own, or come nearer to that: then the block
+ * of lo is a smaller one. No lock held.
+ */
 static hvmem_status split_off(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn head,
                               hvmem__record from, hvmem_mfn lo, hvmem_mfn hi)
 {
-    struct parts parts = {lo, hi, 0, 0};
+    struct parts parts = {lo, hi, SPLIT_LEVELS, 0, 0};
     struct hvmem__section s;
     hvmem_status status = hvmem__enter_for(heap, &s, from);
 

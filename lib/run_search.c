@@ -299,18 +299,20 @@ static void give_back(struct seeker *s)
         struct hvmem__bank *b = hvmem__bank_of(s->heap, mfn); /* stays, for its frames are ours */
         struct hvmem__arena *arena = hvmem__arena_of(s->heap, b);
         hvmem_u64 state = hvmem__lock_arena(s->heap, arena);
+        hvmem_u32 merged = 0;
 
         s->work = HVMEM_RUN_WORK;
         s->steps = 0;
-        while (mfn < s->at && may(s, RETURN_WORK)) {
+        while (mfn < s->at && merged < HVMEM__GIVE_CUT && may(s, RETURN_WORK)) {
             hvmem__record record;
 
             b = hvmem__arena_bank(s->heap, arena, b, mfn);
             record = hvmem__load(hvmem__record_at(b, mfn));
-            hvmem__return_block(s->heap, arena, b, mfn, record);
+            merged = hvmem__return_block(s->heap, arena, b, mfn, record);
             mfn += (hvmem_u64)1 << hvmem__rec_order(record);
         }
         hvmem__unlock_arena(s->heap, arena, state);
+        hvmem__give_on(s->heap, mfn - 1, merged);
     }
     s->at = s->start;
 }

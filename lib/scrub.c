@@ -19,8 +19,14 @@
 
 /* Largest block taken out at a time: 2 MiB of 4 KiB frames are missing meanwhile. */
 #define SCRUB_ORDER 9u
-/* Parts of blocks looked at under one lock. */
-#define STEPS 64u
+/*
+ * Work under one lock, in steps of some 30 instructions: an order in which the block of a frame is looked for, a
+ * level of dirt; an order searched, and a level that a block is split by, cost LEVEL_WORK.
+ */
+#define LOOK_WORK  (HVMEM__IN_STEPS ? 1u : 30u)
+#define LEVEL_WORK 4u
+/* Frames of the budget that a look which finds nothing stands for. */
+#define LOOK_FRAMES 16u
 
 #define CURSOR_SCRUB 0x6273637668000001ull
 
@@ -35,19 +41,26 @@ struct dirty {
     hvmem__record record;
 };
 
-/* The free block of the arena that holds *at, or the first of bank b above it. Arena lock held. */
+/*
+ * The free block of the arena that holds *at, or the first of bank b above it. Adds to *work. Arena lock
+ * held.
+ */
 static int free_from(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
-                     hvmem_mfn at, hvmem_mfn *head, hvmem_u32 *order)
+                     hvmem_mfn at, hvmem_mfn *head, hvmem_u32 *order, hvmem_u32 *work)
 {
     hvmem_u32 orders = b->orders;
     hvmem_mfn best = HVMEM__NO_MFN;
 
-    if (hvmem__arena_find(heap, arena, b, at, head, order))
+    if (hvmem__arena_find(heap, arena, b, at, head, order)) {
+        *work += *order + 1;
         return 1;
+    }
+    *work += heap->max_order + 1;
     for (; orders; orders &= orders - 1) {
         hvmem_u32 k = hvmem__lowest(orders);
         hvmem_mfn next = hvmem__set_next(b, at + 1, k);
 
+        *work += LEVEL_WORK;
         if (next < best) {
             best = next;
             *order = k;
@@ -58,33 +71,32 @@ static int free_from(struct hvmem_heap *heap, struct hvmem__arena *arena, struct
 }
 
 /*
- * The first dirty part at or after *at in the free block at head, as a block of its own; *at moves
- * behind what was looked at. Arena lock held.
+ * The first dirty part at or after *at in the free block at head, as a block of its own at *at. If there is
+ * none *at is behind what was looked at. Adds to *work. Arena lock held.
  */
 static int dirty_in(struct hvmem_heap *heap, struct hvmem__bank *hb, hvmem_mfn head,
-                    hvmem_u32 order, hvmem_mfn *at, hvmem_mfn *mfn, hvmem_u32 *size)
+                    hvmem_u32 order, hvmem_mfn *at, hvmem_u32 *size, hvmem_u32 *work)
 {
     hvmem__record whole = hvmem__rec_with_order(hvmem__load(hvmem__record_at(hb, head)), order);
     hvmem_mfn end = head + ((hvmem_u64)1 << order);
-    hvmem_u32 steps;
+    const hvmem_u32 banks = hvmem__arena_of(heap, hb)->banks * 2 / 3; /* there and back */
 
     if (*at < head)
         *at = head;
-    for (steps = 0; steps < STEPS && *at < end; steps++) {
+    do {
         hvmem_mfn part = head, stop;
         hvmem__record r = hvmem__dirt_part(heap, hb, &part, whole, *at);
 
+        *work += 2 * (1 + order - hvmem__rec_order(r)) + banks;
         stop = part + ((hvmem_u64)1 << hvmem__rec_order(r));
         if (hvmem__rec_dirt(r) != HVMEM__DIRT_CLEAN) {
-            *mfn = *at;
             *size = hvmem__fit(heap, *at, stop - *at);
             if (*size > SCRUB_ORDER)
                 *size = SCRUB_ORDER;
-            *at += (hvmem_u64)1 << *size;
             return 1;
         }
         *at = stop;
-    }
+    } while (*at < end && *work + heap->max_order < LOOK_WORK);
     return 0;
 }
 
@@ -109,24 +121,34 @@ static int take_out(struct hvmem_heap *heap, struct hvmem__arena *arena, struct 
     return 1;
 }
 
-/* One look at bank b from *at on. 1: a block was taken. Arena lock held. */
+/*
+ * One look at bank b from *at on, or at least at one block. 1: a block was taken. Dirt that is found when
+ * not enough work is left to split it off is the first that the next look finds. Arena lock held.
+ */
 static int look(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
                 hvmem_mfn *at, struct dirty *dirty)
 {
-    hvmem_u32 steps;
+    const hvmem_u32 search = LEVEL_WORK * (heap->max_order + 1);
+    const hvmem_mfn from = *at;
+    hvmem_u32 work = 0, steps;
 
-    for (steps = 0; steps < STEPS && hvmem__bank_holds(b, *at); steps++) {
+    for (steps = 0; hvmem__bank_holds(b, *at) && (!steps || work + search < LOOK_WORK); steps++) {
         struct hvmem__bank *hb;
         hvmem_u32 order, size;
         hvmem_mfn head;
 
-        if (!free_from(heap, arena, b, *at, &head, &order)) {
+        if (!free_from(heap, arena, b, *at, &head, &order, &work)) {
             *at = b->base + b->frames;
             break;
         }
         hb = hvmem__arena_bank(heap, arena, b, head);
-        if (dirty_in(heap, hb, head, order, at, &dirty->mfn, &size) &&
-            take_out(heap, arena, hb, head, order, dirty, size))
+        if (!dirty_in(heap, hb, head, order, at, &size, &work))
+            continue;
+        if (work + LEVEL_WORK * (order - size) > LOOK_WORK && *at != from)
+            return 0;
+        dirty->mfn = *at;
+        *at += (hvmem_u64)1 << size;
+        if (take_out(heap, arena, hb, head, order, dirty, size))
             return 1;
     }
     return 0;
@@ -157,15 +179,34 @@ static int next_dirty(struct hvmem_heap *heap, hvmem_node node, hvmem_mfn *at, s
 
 /* ---- giving back ------------------------------------------------------------------------------ */
 
-/* [lo, hi) of our block becomes free with this record. Arena lock held. */
-static void give_part(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
-                      hvmem_mfn lo, hvmem_mfn hi, hvmem__record record)
+/* Make [lo, hi) of our block blocks of ours, each of which goes back by itself. Arena lock held. */
+static void part_off(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
+                     hvmem_mfn lo, hvmem_mfn hi, hvmem__record record)
 {
+    record = hvmem__rec_with_bias(record, HVMEM__BIAS_SCRUBBING);
     while (lo < hi) {
         hvmem_u32 order = hvmem__fit(heap, lo, hi - lo);
 
         b = hvmem__arena_bank(heap, arena, b, lo);
-        hvmem__return_block(heap, arena, b, lo, hvmem__rec_with_order(record, order));
+        hvmem__arena_mark(b, lo, hvmem__rec_with_order(record, order));
+        b->reserved_frames += (hvmem_u64)1 << order;
+        lo += (hvmem_u64)1 << order;
+    }
+}
+
+/* [lo, hi), blocks of ours, becomes free with this record. No lock held. */
+static void give_part(struct hvmem_heap *heap, hvmem_mfn lo, hvmem_mfn hi, hvmem__record record)
+{
+    while (lo < hi) {
+        struct hvmem__bank *b = hvmem__bank_of(heap, lo);
+        struct hvmem__arena *arena = hvmem__arena_of(heap, b);
+        hvmem_u32 order = hvmem__fit(heap, lo, hi - lo), work;
+        hvmem_u64 state = hvmem__lock_arena(heap, arena);
+
+        b->reserved_frames -= (hvmem_u64)1 << order;
+        work = hvmem__return_block(heap, arena, b, lo, hvmem__rec_with_order(record, order));
+        hvmem__unlock_arena(heap, arena, state);
+        hvmem__give_on(heap, lo, work);
         lo += (hvmem_u64)1 << order;
     }
 }
@@ -179,16 +220,21 @@ static void give_back(struct hvmem_heap *heap, const struct dirty *dirty, hvmem_
     hvmem__record rest =
         hvmem__rec_with_owed(dirty->record, hvmem__rec_owed(dirty->record) & ~paid);
     hvmem__record done = hvmem__rec_with_dirt(rest, HVMEM__DIRT_CLEAN);
+    hvmem_mfn middle = dirty->mfn + clean, end = dirty->mfn + frames;
 
     /* The zeroes may still be in a cache only. */
     done = hvmem__rec_with_owed(done,
                                 hvmem__rec_owed(done) | (heap->owed_on_free & HVMEM_OWES_DCACHE));
-    state = hvmem__lock_arena(heap, arena);
-    hvmem__arena_unmark(dirty->bank, dirty->mfn);
-    dirty->bank->reserved_frames -= frames;
-    give_part(heap, arena, dirty->bank, dirty->mfn, dirty->mfn + clean, done);
-    give_part(heap, arena, dirty->bank, dirty->mfn + clean, dirty->mfn + frames, rest);
-    hvmem__unlock_arena(heap, arena, state);
+    if (clean && clean < frames) {
+        state = hvmem__lock_arena(heap, arena);
+        hvmem__arena_unmark(dirty->bank, dirty->mfn);
+        dirty->bank->reserved_frames -= frames;
+        part_off(heap, arena, dirty->bank, dirty->mfn, middle, done);
+        part_off(heap, arena, dirty->bank, middle, end, rest);
+        hvmem__unlock_arena(heap, arena, state);
+    }
+    give_part(heap, dirty->mfn, middle, done);
+    give_part(heap, middle, end, rest);
     hvmem__watch(heap);
 }
 
@@ -240,7 +286,7 @@ static hvmem_status scrub(struct hvmem_heap *heap, hvmem_node node, struct hvmem
 {
     for (;;) {
         hvmem_status status = HVMEM_OK;
-        struct dirty dirty;
+        struct dirty dirty = {HVMEM_NULL, 0, 0};
         int found = next_dirty(heap, node, at, &dirty);
 
         if (!found)
@@ -248,7 +294,7 @@ static hvmem_status scrub(struct hvmem_heap *heap, hvmem_node node, struct hvmem
         if (found > 0)
             status = scrub_one(heap, &dirty, budget, at);
         else
-            hvmem__budget_use(budget, 64);
+            hvmem__budget_use(budget, LOOK_FRAMES);
         if (status)
             return status;
         if (hvmem__budget_stop(heap, budget))

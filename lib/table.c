@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* table.c: how the table of a bank is laid out and checked. */
-#include "bank.h"
+#include "arena.h"
 
 /* Frames whose bits are mended in one step. */
 #define MEND_FRAMES ((hvmem_u64)1 << 18)
@@ -111,12 +111,23 @@ static void lay_sets(struct hvmem_heap *heap, struct hvmem__bank *b)
     b->record = low + hvmem__bits_low_words(b->frames);
 }
 
+/* Levels of bitmaps that are little work to change. */
+#define FEW_LEVELS 3u
+
+void hvmem__bank_measure(struct hvmem__bank *b, hvmem_u32 counted)
+{
+    b->climb = (b->free[0].levels <= FEW_LEVELS ? 5u : 3u) - (counted ? 1u : 0u);
+    if (HVMEM__IN_STEPS)
+        b->climb = 1;
+}
+
 void hvmem__bank_layout(struct hvmem_heap *heap, struct hvmem__bank *b, void *table, int fresh)
 {
     hvmem_u32 k;
 
     b->table = (struct hvmem__table *)table;
     lay_sets(heap, b);
+    hvmem__bank_measure(b, heap->claims_active);
     if (!fresh)
         return;
     memset(table, 0, (hvmem_size)front_words(heap, b->base, b->frames) * 8);

@@ -53,6 +53,10 @@ hvmem_size hvmem__piece_bytes(const struct hvmem_heap *heap, hvmem_mfn base, hvm
 
 /* Lay out bank b over its table memory. fresh: a new table; otherwise an adopted one. */
 void hvmem__bank_layout(struct hvmem_heap *heap, struct hvmem__bank *b, void *table, int fresh);
+
+/* How far a block climbs in one hold of the arena's lock, claims being counted or not. That lock is held, or
+ * nobody knows the bank yet. */
+void hvmem__bank_measure(struct hvmem__bank *b, hvmem_u32 counted);
 hvmem_u64 hvmem__table_checksum(const struct hvmem__table *table);
 hvmem_u64 hvmem__counts_checksum(const struct hvmem__table *table);
 

@@ -68,6 +68,11 @@ static hvmem_status zero(struct hvmem_backend *be, hvmem_uptr at, hvmem_size byt
     return dcache(be, 0, at, bytes);
 }
 
+static hvmem_status icache_all(struct hvmem_backend *be, hvmem_u32 scope)
+{
+    return dcache(be, scope, 0, 0);
+}
+
 static hvmem_cpu this_cpu(void *host)
 {
     (void)host;
@@ -75,7 +80,7 @@ static hvmem_cpu this_cpu(void *host)
 }
 
 /* Tables that a machine has not got the memory for are left untouched but for what is used. */
-#define UNTOUCHED ((size_t)1 << 32)
+#define UNTOUCHED ((size_t)1 << 24)
 
 void *take_memory(struct heap *h, size_t bytes)
 {
@@ -86,7 +91,7 @@ void *take_memory(struct heap *h, size_t bytes)
     else
         memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    FIGURE_REQUIRE(memory != NULL && memory != MAP_FAILED && h->used < 2 + BANKS);
+    FIGURE_REQUIRE(memory != NULL && memory != MAP_FAILED && h->used < 3 + BANKS);
     h->memory[h->used] = memory;
     h->bytes[h->used++] = bytes;
     return memory;
@@ -105,8 +110,11 @@ void start(struct heap *h, hvmem_u32 flags, hvmem_u32 order)
 {
     static const struct hvmem_host_ops ops = {
         .size = sizeof ops, .this_cpu = this_cpu, .barrier_cpu = barrier, .frame_map = frame_map};
-    static const struct hvmem_backend_ops backend_ops = {
-        .size = sizeof backend_ops, .tlb_flush = flush, .dcache = dcache, .zero = zero};
+    static const struct hvmem_backend_ops backend_ops = {.size = sizeof backend_ops,
+                                                         .tlb_flush = flush,
+                                                         .dcache = dcache,
+                                                         .zero = zero,
+                                                         .icache_all = icache_all};
     static struct hvmem_backend backend = {
         .ops = &backend_ops,
         .caps = {.size = sizeof backend.caps, .page_shift = 12, .features = HVMEM_CAP_BROADCAST}};
@@ -158,7 +166,7 @@ void close_heap(struct heap *h)
 
 const char *name_of(const char *what, hvmem_u32 order)
 {
-    static char names[8][32];
+    static char names[8][48];
     static unsigned next;
     char *name = names[next++ % 8];
 

@@ -15,8 +15,8 @@
 
 #define LARGEST 18u /* order of an arena */
 #define ARENA   ((hvmem_u64)1 << LARGEST)
-#define PIECES  16u           /* equal banks in one arena */
-#define BANKS   (LARGEST + 1) /* banks in one arena, at most */
+#define PIECES  16u                     /* equal banks in one arena */
+#define BANKS   (HVMEM_ORDER_LIMIT + 1) /* banks in one arena, at most */
 #define FIRST   0x100000u
 #define DOUBLING                                                                                   \
     0u /* pieces: the second as large as the first, each further one as all before it */
@@ -39,8 +39,8 @@ const char *name_of(const char *what, hvmem_u32 order);
 
 struct heap {
     struct hvmem_heap *heap;
-    void *memory[2 + BANKS];
-    size_t bytes[2 + BANKS];
+    void *memory[3 + BANKS];
+    size_t bytes[3 + BANKS];
     unsigned used;
 };
 

@@ -4,7 +4,7 @@
  * chosen to be bad: splits and merges through every order, dirt that differs between halves, arenas of
  * many small banks, random programs. Each hold is a section of its own, named after the state and the
  * call; the greatest of a name is the figure. See bench/count/run. States of names that begin with
- * "beyond" take more than 1,000 instructions; what makes them so is said at each.
+ * "beyond" let allocations take more than 1,000 instructions; what makes them so is said at each.
  */
 #include "bench/common/random.h"
 #include "bench/count/locked.h"
