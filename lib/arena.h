@@ -19,79 +19,7 @@
 #define HVMEM_LIB_ARENA_H
 
 #include "bank.h"
-
-/*
- * How far a search has come. It goes by order, within an order by bank, within a bank by address. The lock
- * is dropped when the work of one hold is used up, and the search goes on from here.
- */
-struct hvmem__place {
-    struct hvmem__bank *bank; /* NULL: at its beginning */
-    hvmem_u32 links;          /* of the arena: others than then, and the bank may be gone */
-    hvmem_u32 order;          /* of the set that is searched */
-    hvmem_u32 above;          /* the next higher one of the banks passed */
-    hvmem_u32 looks;          /* at blocks of the set */
-    hvmem_mfn from;           /* blocks of the set below were looked at */
-};
-
-/*
- * Where a block may lie: [lo, hi); debts it must not have; for order 0 the colour of the frame.
- * A search looks at HVMEM__SEARCH_STEPS blocks of a set at most. If that cut it short, `cut` is set
- * to a frame such that every block below it was looked at: search again from there.
- */
-struct hvmem__window {
-    hvmem_mfn lo;
-    hvmem_mfn hi;
-    hvmem_u32 avoid;   /* HVMEM_OWES_*: skip blocks owing any of these; a flush, if not mature */
-    hvmem_u32 largest; /* blocks of a higher order are not split; 0: any */
-    hvmem_u32 colour_shift;
-    hvmem_u32 anywhere;    /* 1: any block will do; the window is there to count the work */
-    hvmem_u64 colour_mask; /* 0: any colour */
-    hvmem_u64 colour;
-    hvmem_mfn cut;             /* out; HVMEM__NOT_CUT if the search was complete */
-    hvmem_u32 work;            /* left to this hold, in tens of instructions */
-    hvmem_u32 moved;           /* 1: the search has moved on in this hold */
-    hvmem_u32 restarts;        /* for banks that were added or removed */
-    hvmem_u32 passed_order;    /* of sets up to this one ... */
-    hvmem_mfn passed;          /* ... blocks below this frame are known not to do */
-    struct hvmem__place place; /* .bank NULL before a search begins */
-};
-#define HVMEM__SEARCH_STEPS 64u
-#define HVMEM__NOT_CUT      (~(hvmem_u64)0)
-
-/*
- * Work of a hold that looks for a block and takes it, in tens of instructions, and what must be left of
- * it when the block was found: else it is taken under the next hold. Tests make it smallest: then every
- * hold makes one step.
- */
-#ifndef HVMEM_HOLD_WORK
-#    define HVMEM_HOLD_WORK 60u
-#endif
-#define HVMEM__TAKE_WORK 50u
-
-/*
- * A block that was found is taken. What is left of it goes to lower orders and higher frames: whoever
- * searches for more of the kind need not look again at what was looked at before.
- */
-HVMEM_INLINE void hvmem__window_passed(struct hvmem__window *w, hvmem_mfn head, hvmem_u32 order)
-{
-    w->passed = head;
-    w->passed_order = order;
-}
-
-/* A hold of the lock begins, with so much work. */
-HVMEM_INLINE void hvmem__window_hold(struct hvmem__window *w, hvmem_u32 work)
-{
-    w->work = work;
-    w->moved = 0;
-}
-
-/* A free block that a search found. */
-struct hvmem__spot {
-    struct hvmem__bank *bank; /* of its head */
-    hvmem_mfn head;
-    hvmem_mfn at; /* the block inside it that was asked for */
-    hvmem_u32 order;
-};
+#include "window.h"
 
 /*
  * The bank that holds mfn among those of near's arena, or NULL. From `near` on by address: who goes
@@ -207,6 +135,20 @@ int hvmem__arena_find(struct hvmem_heap *heap, struct hvmem__arena *arena, struc
 hvmem__record hvmem__arena_carve(struct hvmem_heap *heap, struct hvmem__arena *arena,
                                  struct hvmem__bank *b, hvmem_mfn head, hvmem_u32 head_order,
                                  hvmem_mfn mfn, hvmem_u32 order);
+
+/*
+ * How far the first hold of a split goes, at least by one order: to which order the free block at mfn, whose
+ * record says its order, is split for the one of `order` that holds target.
+ */
+hvmem_u32 hvmem__split_stop(const struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record,
+                            hvmem_mfn target, hvmem_u32 order);
+
+/*
+ * Split a block of bank b that is in nobody's sets, its head bit clear, down to the one of `order` that holds
+ * target; what is left over becomes free. Returns the record of what remains, as a free block's.
+ */
+hvmem__record hvmem__arena_split(struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record,
+                                 hvmem_mfn target, hvmem_u32 order);
 
 /* Records of the two halves of a block that is split: debts inherited, dirt told apart. */
 void hvmem__split_record(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,

@@ -118,6 +118,48 @@ static hvmem__record split_to(struct hvmem__bank *b, hvmem_mfn mfn, hvmem__recor
     return record;
 }
 
+/*
+ * Work of the splits of one hold, and of a split by one order, in instructions: within a bank, all halves
+ * alike; more where they differ, or another than the first is wanted; across banks; where a set has other blocks.
+ */
+#ifndef HVMEM_SPLIT_WORK
+#    define HVMEM_SPLIT_WORK 270u
+#endif
+#define PLAIN_WORK   11u
+#define CLEAR_ORDERS (HVMEM_SPLIT_WORK / PLAIN_WORK + 1)
+#define TOLD_WORK    45u
+#define ACROSS_WORK  100u
+#define AMONG_WORK   75u
+
+hvmem_u32 hvmem__split_stop(const struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record,
+                            hvmem_mfn target, hvmem_u32 order)
+{
+    hvmem_u32 k = hvmem__rec_order(record), left = HVMEM_SPLIT_WORK, each = PLAIN_WORK;
+
+    if (!hvmem__bank_holds(b, mfn + (((hvmem_u64)1 << k) - 1)))
+        each = ACROSS_WORK;
+    else if (target != mfn || hvmem__rec_dirt(record) == HVMEM__DIRT_MIXED)
+        each = TOLD_WORK;
+    else if (!(b->orders & ((1u << k) - (1u << order))))
+        return k - order <= CLEAR_ORDERS ? order : k - CLEAR_ORDERS;
+    while (k > order) {
+        hvmem_u32 work = each + (b->orders >> (k - 1) & 1) * AMONG_WORK;
+
+        if (work > left && k < hvmem__rec_order(record))
+            break;
+        left = left > work ? left - work : 0;
+        k--;
+    }
+    return k;
+}
+
+hvmem__record hvmem__arena_split(struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record,
+                                 hvmem_mfn target, hvmem_u32 order)
+{
+    hvmem__add_frames(b, ((hvmem_u64)1 << hvmem__rec_order(record)) - ((hvmem_u64)1 << order));
+    return hvmem__rec_with_order(split_to(b, mfn, record, target, order), order);
+}
+
 hvmem__record hvmem__arena_carve(struct hvmem_heap *heap, struct hvmem__arena *arena,
                                  struct hvmem__bank *b, hvmem_mfn head, hvmem_u32 head_order,
                                  hvmem_mfn mfn, hvmem_u32 order)
@@ -144,6 +186,16 @@ HVMEM_INLINE int plain_first(const struct hvmem__bank *b, hvmem_u32 order, hvmem
     return hvmem__likely(!hvmem__rec_owed(hvmem__load(hvmem__record_at(b, *mfn))));
 }
 
+/* Orders that any block may be split by under one hold. */
+#define PLAIN_ORDERS 5u
+
+/* Whether a free block that owes nothing is split in more than one hold. Arena lock held. */
+static HVMEM_NOINLINE int is_long(const struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 k,
+                                  hvmem_u32 order)
+{
+    return hvmem__split_stop(b, mfn, hvmem__rec_make(k, HVMEM_BLOCK_FREE, 0), mfn, order) != order;
+}
+
 struct hvmem__bank *hvmem__arena_take_plain(struct hvmem_heap *heap, struct hvmem__arena *arena,
                                             hvmem_u32 order, hvmem_mfn *mfn)
 {
@@ -151,7 +203,11 @@ struct hvmem__bank *hvmem__arena_take_plain(struct hvmem_heap *heap, struct hvme
     struct hvmem__bank *best = hvmem__set_smallest(arena, &k);
 
     HVMEM__ASSERT2(&heap->host, hvmem__lock_held(&heap->host, &arena->lock));
-    if (!best || !plain_first(best, k, mfn))
+    if (!best || !plain_first(best, k, mfn) ||
+        (hvmem__unlikely(k - order > PLAIN_ORDERS) &&
+         ((best->orders & ((1u << k) - (1u << order))) ||
+          !hvmem__bank_holds(best, *mfn + (((hvmem_u64)1 << k) - 1))) &&
+         is_long(best, *mfn, k, order)))
         return HVMEM_NULL;
     hvmem__add_frames(best, (hvmem_u64)0 - ((hvmem_u64)1 << order));
     (void)hvmem__set_take(best, *mfn, k);

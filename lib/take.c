@@ -12,23 +12,6 @@
 #define AVOID_ROUNDS 16u
 /* Times a search that took several holds is made again before memory counts as used up. */
 #define REPEATS 2u
-/*
- * Work of one hold of a refill, in tens of instructions: for each block, each order that it is split by,
- * what it owes, if anything, and each frame of one that is taken apart, or of one whose dirt differs.
- */
-#ifndef HVMEM_BATCH_WORK
-#    define HVMEM_BATCH_WORK 300u
-#endif
-#define BLOCK_WORK  22u
-#define ORDER_WORK  4u
-#define OWING_WORK  18u
-#define FRAME_SHIFT 1u /* half of one */
-#define MIXED_WORK  40u
-/* Largest part that single frames are taken from of a block whose dirt differs. */
-#define MIXED_ORDER 2u
-/* Largest remainder that single frames are taken from before a frame that ages: below 2 MiB. */
-#define SMALL_ORDER 8u
-
 static hvmem_u32 distance(const struct hvmem_heap *heap, hvmem_node a, hvmem_node b)
 {
     if (a < heap->distance_nodes && b < heap->distance_nodes)
@@ -99,28 +82,54 @@ static struct hvmem__arena *arena_at(struct hvmem_heap *heap, hvmem_node node, h
     return &heap->arena[hvmem__load_acquire(&heap->node[node].arena[slot])];
 }
 
-/* A window that allows everything, for arenas whose banks are too many to be passed under one hold. */
-static void allow_all(struct hvmem__window *window)
+/*
+ * A block on its way: found and out of the sets, it takes more than one hold to be split to what was asked for.
+ * Between two of them it is in nobody's hands but the taker's (CACHED); it never is more than half of what
+ * was free there.
+ */
+struct hand {
+    struct hvmem__bank *bank; /* NULL: none yet */
+    hvmem_mfn mfn;
+    hvmem_mfn target;     /* the block asked for */
+    hvmem__record record; /* of the whole block, as a free one's */
+};
+
+/* The block in hand becomes the one of `order` in it that holds the target. Arena lock held. */
+static void take_part(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hand *hand,
+                      hvmem_u32 order)
 {
-    memset(window, 0, sizeof *window);
-    window->hi = ~(hvmem_mfn)0;
-    window->anywhere = 1;
+    hvmem_u64 before = (hvmem_u64)1 << hvmem__rec_order(hand->record);
+
+    hvmem__bits_clear(&hand->bank->head, hand->mfn - hand->bank->base);
+    hand->record = hvmem__arena_split(hand->bank, hand->mfn, hand->record, hand->target, order);
+    hvmem__claim_give(heap, arena, before - ((hvmem_u64)1 << order));
+    /* All the rest may have been used up meanwhile, and the node told so. */
+    hvmem__arena_offer(heap, arena, hvmem__lowest(before) - 1);
+    hand->mfn = hand->target >> order << order;
+    hand->bank = hvmem__arena_bank(heap, arena, hand->bank, hand->mfn);
 }
 
-/*
- * One block out of an arena, as `want` says but for the window. Arena lock held. E_NOMEM, E_CLAIM: there
- * is such a block, but claims forbid it; HVMEM_AGAIN: go on under another hold; or done. The head is
- * set before the lock is released, so that nobody can take the block for free or unknown.
- */
-static hvmem_status take_locked(struct hvmem_heap *heap, struct hvmem__arena *arena,
-                                struct hvmem__want *want, struct hvmem__window *window,
-                                hvmem_mfn *mfn, hvmem__record *record)
+/* The block that was found comes into the hand, as what is left of it at `order`. Arena lock held. */
+static void take_spot(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hand *hand,
+                      const struct hvmem__spot *spot, hvmem_u32 order)
+{
+    hand->target = spot->at;
+    hand->mfn = spot->at >> order << order;
+    hand->record =
+        hvmem__arena_carve(heap, arena, spot->bank, spot->head, spot->order, hand->mfn, order);
+    hand->bank = hvmem__arena_bank(heap, arena, spot->bank, hand->mfn);
+}
+
+/* Search, and ask for the claims. HVMEM_OK: the block is in the hand. As take_locked(). */
+static hvmem_status find_block(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                               struct hvmem__want *want, struct hvmem__window *window,
+                               struct hand *hand)
 {
     hvmem_u64 frames = want->count ? want->count : (hvmem_u64)1 << want->order;
     struct hvmem__drawn *drawn = &want->drawn;
     struct hvmem__spot spot;
     hvmem_status status = hvmem__arena_search(heap, arena, window, want->order, &spot);
-    struct hvmem__bank *b;
+    hvmem_u32 stop;
 
     if (status)
         return status;
@@ -130,15 +139,45 @@ static hvmem_status take_locked(struct hvmem_heap *heap, struct hvmem__arena *ar
         hvmem__claim_untake(heap, arena, drawn, drawn->frames);
         return HVMEM_E_CLAIM;
     }
-    *mfn = spot.at;
-    *record =
-        hvmem__arena_carve(heap, arena, spot.bank, spot.head, spot.order, spot.at, want->order) |
-        (want->keep & ~(hvmem__record)31u);
-    b = hvmem__arena_bank(heap, arena, spot.bank, spot.at);
+    stop = hvmem__split_stop(
+        spot.bank, spot.head,
+        hvmem__rec_with_order(hvmem__load(hvmem__record_at(spot.bank, spot.head)), spot.order),
+        spot.at, want->order);
+    take_spot(heap, arena, hand, &spot, stop);
+    hvmem__claim_force(heap, arena, ((hvmem_u64)1 << stop) - ((hvmem_u64)1 << want->order));
+    return HVMEM_OK;
+}
+
+/*
+ * One block out of an arena, as `want` says but for the window. Arena lock held. E_NOMEM, E_CLAIM: there
+ * is such a block, but claims forbid it; HVMEM_AGAIN: go on under another hold; or done. The head is
+ * set before the lock is released, so that nobody can take the block for free or unknown.
+ */
+static hvmem_status take_locked(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                                struct hvmem__want *want, struct hvmem__window *window,
+                                struct hand *hand, hvmem__record *record)
+{
+    hvmem_status status;
+
+    if (hvmem__likely(!hand->bank)) {
+        status = find_block(heap, arena, want, window, hand);
+        if (status)
+            return status;
+    } else {
+        take_part(
+            heap, arena, hand,
+            hvmem__split_stop(hand->bank, hand->mfn, hand->record, hand->target, want->order));
+    }
+    if (hvmem__unlikely(hvmem__rec_order(hand->record) != want->order)) {
+        hvmem__arena_mark(hand->bank, hand->mfn,
+                          hvmem__rec_with_state(hand->record, HVMEM_BLOCK_CACHED));
+        return HVMEM_AGAIN;
+    }
+    *record = hand->record | (want->keep & ~(hvmem__record)31u);
     if (want->count)
-        hvmem__run_keep(heap, arena, b, *mfn, *record, want->count);
+        hvmem__run_keep(heap, arena, hand->bank, hand->mfn, *record, want->count);
     else
-        hvmem__arena_mark(b, *mfn, *record);
+        hvmem__arena_mark(hand->bank, hand->mfn, *record);
     return HVMEM_OK;
 }
 
@@ -147,6 +186,7 @@ static hvmem_status take_once(struct hvmem_heap *heap, struct hvmem__arena *aren
                               struct hvmem__want *want, struct hvmem__window *window,
                               hvmem_mfn *mfn, hvmem__record *record, int *several)
 {
+    struct hand hand = {HVMEM_NULL, 0, 0, 0};
     hvmem_status status;
 
     for (;;) {
@@ -154,10 +194,11 @@ static hvmem_status take_once(struct hvmem_heap *heap, struct hvmem__arena *aren
 
         if (window)
             hvmem__window_hold(window, HVMEM_HOLD_WORK);
-        status = take_locked(heap, arena, want, window, mfn, record);
+        status = take_locked(heap, arena, want, window, &hand, record);
         if (status == HVMEM_E_NOMEM && !window)
             hvmem__arena_exhausted(heap, arena, want->order);
         hvmem__unlock_arena(heap, arena, state);
+        *mfn = hand.mfn;
         if (status != HVMEM_AGAIN)
             return status;
         *several = 1;
@@ -179,7 +220,7 @@ static hvmem_status take_from(struct hvmem_heap *heap, struct hvmem__arena *aren
     int several = 0;
 
     if (!window && hvmem__unlikely(hvmem__arena_many(arena))) {
-        allow_all(&all);
+        hvmem__window_all(&all);
         window = &all;
     }
     lo = window ? window->lo : 0;
@@ -277,203 +318,7 @@ hvmem_u32 hvmem__take_plain_some(struct hvmem_heap *heap, hvmem__record keep, hv
     return take_plain(heap, keep, blocks, n);
 }
 
-/* ---- batches -------------------------------------------------------------------------------- */
-
-/* What a block that was taken, of one dirt or kept whole, adds to what the batch owes: its record. */
-static HVMEM_NOINLINE hvmem__record add_debts(struct hvmem_heap *heap, struct hvmem__batch *batch,
-                                              hvmem__record record)
-{
-    if (!hvmem__immature(heap, record))
-        record = hvmem__flush_paid(record);
-    batch->owed |= hvmem__rec_owed(record);
-    hvmem__tally_add(heap, &batch->tally, record);
-    return record;
-}
-
-/* The record of a block that was taken. Arena lock held. */
-HVMEM_INLINE hvmem__record taken(struct hvmem_heap *heap, struct hvmem__batch *batch,
-                                 hvmem__record record)
-{
-    record |= batch->keep;
-    return hvmem__unlikely(hvmem__rec_owed(record)) ? add_debts(heap, batch, record) : record;
-}
-
-/* Mark the frames of a block as single frames of the batch. Arena lock held. */
-static void explode(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
-                    hvmem_mfn mfn, hvmem__record record, struct hvmem__batch *batch,
-                    hvmem_mfn *blocks)
-{
-    hvmem_u32 order = hvmem__rec_order(record), i;
-    hvmem__record left, right;
-
-    if (order && hvmem__rec_dirt(record) == HVMEM__DIRT_MIXED) {
-        hvmem__split_record(heap, arena, b, mfn, record, &left, &right);
-        explode(heap, arena, b, mfn, left, batch, blocks);
-        explode(heap, arena, b, mfn + ((hvmem_u64)1 << (order - 1)), right, batch,
-                blocks + ((hvmem_u64)1 << (order - 1)));
-        return;
-    }
-    record = hvmem__rec_with_order(taken(heap, batch, record), 0);
-    if (hvmem__likely(hvmem__bank_holds(b, mfn + ((1u << order) - 1)))) {
-        hvmem__record *records = hvmem__record_at(b, mfn);
-
-        hvmem__table_changes(b->table);
-        for (i = 0; i < 1u << order; i++) {
-            hvmem__store(&records[i], record);
-            hvmem__store(&blocks[i], mfn + i);
-        }
-        hvmem__bits_set_range(&b->head, mfn - b->base, (hvmem_u64)1 << order);
-        return;
-    }
-    for (i = 0; i < 1u << order; i++) {
-        struct hvmem__bank *fb = hvmem__arena_bank(heap, arena, b, mfn + i);
-
-        hvmem__arena_mark(fb, mfn + i, record);
-        hvmem__store(&blocks[i], mfn + i);
-    }
-}
-
-/* What a supply allows, as a window into *allowed; NULL: anything. Arena lock held. */
-static struct hvmem__window *limit_to(const struct hvmem__arena *arena,
-                                      const struct hvmem__batch *batch,
-                                      struct hvmem__window *allowed)
-{
-    enum hvmem__supply of = batch->of;
-    int any =
-        of == HVMEM__SUPPLY_ANY || (of == HVMEM__SUPPLY_CLEAN && hvmem__likely(!arena->owing));
-
-    if (any && hvmem__likely(!hvmem__arena_many(arena)))
-        return HVMEM_NULL;
-    allow_all(allowed);
-    if (any)
-        return allowed;
-    allowed->anywhere = 0;
-    allowed->avoid = HVMEM__OWES_FLUSH;
-    if (of == HVMEM__SUPPLY_SMALL)
-        allowed->largest = batch->order ? batch->order : SMALL_ORDER;
-    return allowed;
-}
-
-/*
- * Take the next block, or for single frames up to `most` of one block. How many were taken; 0 with the
- * reason in *status. What is left of the work is in *work. Arena lock held.
- */
-static hvmem_u32 batch_next(struct hvmem_heap *heap, struct hvmem__arena *arena,
-                            struct hvmem__batch *batch, struct hvmem__window *window,
-                            hvmem_mfn *blocks, hvmem_u32 most, hvmem_u32 *work,
-                            hvmem_status *status)
-{
-    hvmem_u32 size = batch->order, cost = BLOCK_WORK;
-    struct hvmem__spot spot;
-    hvmem__record record;
-
-    *status = window ? hvmem__arena_search(heap, arena, window, size, &spot)
-                     : hvmem__arena_first(arena, size, &spot);
-    if (*status)
-        return 0;
-    if (hvmem__unlikely(window != HVMEM_NULL)) {
-        *work = window->work;
-        hvmem__window_passed(window, spot.head, spot.order);
-    }
-    record = hvmem__load(hvmem__record_at(spot.bank, spot.head));
-    if (!size) {
-        /* Not more than the smallest free block holds: small remainders go first. */
-        size = hvmem__highest(most);
-        size = size < spot.order ? size : spot.order;
-        if (hvmem__unlikely(hvmem__rec_dirt(record) == HVMEM__DIRT_MIXED)) {
-            size = size < MIXED_ORDER ? size : MIXED_ORDER;
-            cost += (MIXED_WORK << size) + (spot.order - size) * ORDER_WORK;
-        }
-        cost += ((hvmem_u32)1 << size) >> FRAME_SHIFT;
-    }
-    if (hvmem__unlikely(hvmem__rec_owed(record)))
-        cost += OWING_WORK;
-    cost += (spot.order - size) * ORDER_WORK;
-    *work = *work > cost ? *work - cost : 0;
-    record = hvmem__arena_carve(heap, arena, spot.bank, spot.head, spot.order, spot.head, size);
-    if (size != batch->order) {
-        explode(heap, arena, spot.bank, spot.head, record, batch, blocks);
-        return 1u << size;
-    }
-    hvmem__arena_mark(spot.bank, spot.head, taken(heap, batch, record));
-    hvmem__store(blocks, spot.head);
-    return 1;
-}
-
-/*
- * Up to n blocks out of one arena, smallest blocks first; for single frames a larger block is taken
- * apart whole. Arena lock held; cut by work done. Without any: why, or HVMEM_AGAIN if the search is to go on.
- */
-static hvmem_status batch_locked(struct hvmem_heap *heap, struct hvmem__arena *arena,
-                                 struct hvmem__batch *batch, struct hvmem__window *window,
-                                 hvmem_mfn *blocks, hvmem_u32 n, hvmem_u32 *got)
-{
-    hvmem_u32 work = HVMEM_BATCH_WORK;
-    hvmem_status status = HVMEM_OK;
-
-    while (*got < n && work) {
-        if (hvmem__unlikely(window != HVMEM_NULL))
-            hvmem__window_hold(window, work);
-        *got += batch_next(heap, arena, batch, window, blocks + *got, n - *got, &work, &status);
-        if (status)
-            break;
-        /* Those that were passed over would be looked at again for every block. */
-        if (hvmem__unlikely(window && window->cut != HVMEM__NOT_CUT)) {
-            batch->cut = 1;
-            break;
-        }
-    }
-    return *got ? HVMEM_OK : status;
-}
-
-/* One hold of batch_from(): *got grows by what it gave. Arena lock held. */
-static hvmem_status batch_hold(struct hvmem_heap *heap, struct hvmem__arena *arena,
-                               struct hvmem__batch *batch, struct hvmem__window *window,
-                               hvmem_mfn *blocks, hvmem_u32 n, hvmem_u32 *got)
-{
-    const hvmem_u32 order = batch->order;
-    hvmem_status status = HVMEM_E_CLAIM;
-    struct hvmem__drawn drawn;
-    hvmem_u32 more = 0;
-
-    hvmem__claim_take(heap, arena, batch->domain, (hvmem_u64)(n - *got) << order, &drawn);
-    if (hvmem__unlikely(!hvmem__claim_joins(&batch->drawn, &drawn))) {
-        hvmem__claim_untake(heap, arena, &drawn, drawn.frames);
-        return HVMEM_E_CLAIM;
-    }
-    if (drawn.frames >> order)
-        status = batch_locked(heap, arena, batch, window, blocks + *got,
-                              (hvmem_u32)(drawn.frames >> order), &more);
-    if (status == HVMEM_E_NOMEM && !hvmem__arena_many(arena) && !hvmem__arena_has(arena, order))
-        hvmem__arena_exhausted(heap, arena, order);
-    hvmem__claim_untake(heap, arena, &drawn, drawn.frames - ((hvmem_u64)more << order));
-    hvmem__claim_join(&batch->drawn, &drawn);
-    *got += more;
-    return status;
-}
-
-/* A batch out of one arena, within what claims leave, through as many holds of its lock as it takes. */
-static hvmem_status batch_from(struct hvmem_heap *heap, struct hvmem__arena *arena,
-                               struct hvmem__batch *batch, hvmem_mfn *blocks, hvmem_u32 n,
-                               hvmem_u32 *got)
-{
-    struct hvmem__window allowed, *window = HVMEM_NULL;
-    hvmem_status status;
-
-    *got = 0;
-    do {
-        hvmem_u64 state = hvmem__lock_arena(heap, arena);
-
-        if (!window)
-            window = limit_to(arena, batch, &allowed);
-        status = batch_hold(heap, arena, batch, window, blocks, n, got);
-        hvmem__unlock_arena(heap, arena, state);
-        if (*got == n || batch->cut)
-            break;
-        (void)HVMEM_TEST_POINT("refill_again");
-    } while (!status || status == HVMEM_AGAIN);
-    return *got ? HVMEM_OK : status;
-}
+/* ---- batches --------------------------------------------------------------------------------- */
 
 hvmem_status hvmem__take_batch(struct hvmem_heap *heap, struct hvmem__batch *batch,
                                hvmem_mfn *blocks, hvmem_u32 n, hvmem_u32 *got)
@@ -488,7 +333,7 @@ hvmem_status hvmem__take_batch(struct hvmem_heap *heap, struct hvmem__batch *bat
     while (left) {
         slot = next_slot(left, slot);
         left &= ~((hvmem_u64)1 << slot);
-        one = batch_from(heap, arena_at(heap, batch->node, slot), batch, blocks, n, got);
+        one = hvmem__batch_from(heap, arena_at(heap, batch->node, slot), batch, blocks, n, got);
         if (!one)
             return HVMEM_OK;
         if (one == HVMEM_E_CLAIM)

@@ -83,6 +83,11 @@ HVMEM_INLINE void hvmem__batch_init(struct hvmem__batch *batch, hvmem_u32 order,
 hvmem_status hvmem__take_batch(struct hvmem_heap *heap, struct hvmem__batch *batch,
                                hvmem_mfn *blocks, hvmem_u32 n, hvmem_u32 *got);
 
+/* The same out of one arena, within what claims leave. No lock of rank ARENA or above held. */
+hvmem_status hvmem__batch_from(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                               struct hvmem__batch *batch, hvmem_mfn *blocks, hvmem_u32 n,
+                               hvmem_u32 *got);
+
 /*
  * Give a block that is outside the free sets back: its head bit is cleared, claims are accounted.
  * Returns the work of merging (hvmem__arena_give). Arena lock held.

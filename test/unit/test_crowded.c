@@ -119,33 +119,113 @@ TEST(found_block_goes_between_two_holds, points)
     CHECK(done > 10);
 }
 
+/* Takes every second frame of a block of four: what is left of it is of the lowest order. */
+static int take_odd_frames(const char *name, void *context)
+{
+    struct other *other = context;
+    struct hvmem_request request = expect_block(0, NULL);
+    hvmem_mfn mfn;
+    unsigned i;
+
+    if (strcmp(name, "take_again") != 0 || other->turns++ != other->turn)
+        return 0;
+    test_set_point_hook(NULL, NULL);
+    other->status = HVMEM_OK;
+    for (i = 1; i < 4 && other->status == HVMEM_OK; i += 2) {
+        request.lo = other->mfn + i;
+        request.hi = request.lo + 1;
+        other->status = hvmem_alloc(other->world->heap, &request, &mfn);
+    }
+    return 0;
+}
+
 /* A block that was ahead is split by another, into orders that were searched already: found all the same. */
 TEST(memory_that_moves_down_is_found, points)
 {
-    unsigned turn, done = 0;
+    unsigned turn, i, done = 0;
 
-    for (turn = 0; turn < 40; turn++) {
+    for (turn = 0; turn < 60; turn++) {
         struct world *world = world_crowded();
         struct hvmem_request request = upper_colour();
-        struct other other = other_of(world, turn, HALF + 5, 1);
+        struct other other = other_of(world, turn, HALF, 4);
         hvmem_mfn mfn = 0;
 
-        REQUIRE_EQ(hvmem_free_run(world->heap, HALF, 16), HVMEM_OK);
-        request.colour_shift = 3; /* [HALF + 8, HALF + 16) */
-        request.colour_mask = (HALF >> 3) | 1;
-        request.colour = (HALF >> 3) | 1;
-        if (turn % 2) {
-            request = upper_colour();
-            other.mfn = HALF;
+        /* Less than would cut the search short in either order. */
+        for (i = 0; i < EACH / 2; i++) {
+            REQUIRE_EQ(hvmem_reserve(world->heap, 4 * i, 1), HVMEM_OK);
+            REQUIRE_EQ(hvmem_free_run(world->heap, 4 * i + 512, 2), HVMEM_OK);
         }
-        test_set_point_hook(take_them, &other);
+        REQUIRE_EQ(hvmem_free_run(world->heap, HALF, 4), HVMEM_OK);
+        test_set_point_hook(take_odd_frames, &other);
         CHECK_EQ(hvmem_alloc(world->heap, &request, &mfn), HVMEM_OK);
         test_set_point_hook(NULL, NULL);
-        CHECK(mfn >= HALF && mfn < HALF + 16);
+        CHECK(mfn >= HALF && mfn < HALF + 4);
         done += other.turns > turn && other.status == HVMEM_OK;
         WORLD_END(world);
     }
     CHECK(done > 10);
+}
+
+/* ---- splits ------------------------------------------------------------------------------------ */
+
+/* Takes single frames until there are none. */
+static int take_all(const char *name, void *context)
+{
+    struct other *other = context;
+    hvmem_mfn mfn;
+
+    if (strcmp(name, "take_again") != 0 || other->turns++ != other->turn)
+        return 0;
+    test_set_point_hook(NULL, NULL);
+    while (hvmem_alloc_order(other->world->heap, 0, &mfn) == HVMEM_OK)
+        other->frames++;
+    return 0;
+}
+
+/*
+ * A block is split over many borders of banks, under several holds. At any time others have at least half of
+ * what it was; in the end all frames are accounted for, and promises kept.
+ */
+TEST(others_take_the_rest_of_a_block_that_is_split, points)
+{
+    unsigned turn, i, done = 0;
+
+    for (turn = 0; turn < 12; turn++) {
+        struct hvmem_config config = world_config();
+        struct hvmem_request request = expect_block(turn % 3, NULL);
+        struct other other;
+        struct world *world;
+        hvmem_mfn mfn = 0;
+
+        config.max_order = config.arena_order = ORDER;
+        config.flags = HVMEM_CONFIG_NO_CPU_CACHE;
+        config.lock_regime = HVMEM_LOCK_PLAIN;
+        world = WORLD_NEW(&config, WORLD_BROADCAST);
+        REQUIRE_EQ(world_bank(world, 0, 1, 0, 0), HVMEM_OK);
+        for (i = 0; i < ORDER; i++)
+            REQUIRE_EQ(world_bank(world, (hvmem_mfn)1 << i, (hvmem_u64)1 << i, 0, 0), HVMEM_OK);
+        REQUIRE_EQ(world_smp(world), HVMEM_OK);
+        other = other_of(world, turn / 3, 0, 0);
+        if (turn % 2) {
+            request.domain = world_domain(world, 1, ~0ull, 0, NULL);
+            REQUIRE_EQ(hvmem_domain_claim(request.domain, HVMEM_NODE_ANY, 64), HVMEM_OK);
+        }
+        test_set_point_hook(take_all, &other);
+        CHECK_EQ(hvmem_alloc(world->heap, &request, &mfn), HVMEM_OK);
+        test_set_point_hook(NULL, NULL);
+        CHECK_EQ(mfn, 0);
+        if (other.turns > other.turn) {
+            CHECK(other.frames >= HALF - 64);
+            done++;
+        }
+        while (hvmem_alloc_order(world->heap, 0, &mfn) == HVMEM_OK)
+            other.frames++;
+        i = request.domain ? 64u - (1u << request.order) : 0;
+        CHECK_EQ(expect_stats(world, HVMEM_NODE_ANY).free, i);
+        CHECK_EQ(other.frames + (1u << request.order) + i, 2 * HALF);
+        WORLD_END(world);
+    }
+    CHECK(done > 4);
 }
 
 /* ---- runs -------------------------------------------------------------------------------------- */
