@@ -279,9 +279,11 @@ static void keep(const struct seeker *s)
     hvmem_mfn mfn = s->start;
 
     while (mfn < s->at) {
-        hvmem__record *at = hvmem__record_at(hvmem__bank_of(s->heap, mfn), mfn);
+        struct hvmem__bank *b = hvmem__bank_of(s->heap, mfn); /* stays, for its frames are ours */
+        hvmem__record *at = hvmem__record_at(b, mfn);
         hvmem__record record = hvmem__load(at);
 
+        hvmem__table_changes(b->table);
         hvmem__store_release(at, hvmem__rec_with_state(record, 0) |
                                      (s->want->keep & ~(hvmem__record)31u));
         mfn += (hvmem_u64)1 << hvmem__rec_order(record);
