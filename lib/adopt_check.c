@@ -32,8 +32,8 @@ static int reaches_out(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn
 }
 
 /*
- * Whether what a clean bank begins with is the business of a neighbour that was changed since: of a block that
- * reaches over from there, or did, some may be in no block.
+ * Whether what a clean bank begins with is the business of a neighbour that was changed since: of a block
+ * that reaches over from there, or did, some may be in no block.
  */
 static int begins_unsure(struct hvmem_heap *heap, struct hvmem__bank *b)
 {

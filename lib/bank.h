@@ -15,8 +15,8 @@
 #include "testpoint.h"
 
 /*
- * The bank that holds a frame, or NULL. Any context. Cost O(log banks). Unless the caller owns a frame of it or
- * has the admin lock it may go at once, and its slot be another bank's: see hvmem__bank_lock().
+ * The bank that holds a frame, or NULL. Any context. Cost O(log banks). Unless the caller owns a frame of
+ * it or has the admin lock it may go at once, and its slot be another bank's: see hvmem__bank_lock().
  */
 struct hvmem__bank *hvmem__bank_of(struct hvmem_heap *heap, hvmem_mfn mfn);
 

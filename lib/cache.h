@@ -73,8 +73,9 @@ hvmem_u64 hvmem__stretch(const struct hvmem_heap *heap, hvmem_u32 what);
 
 /*
  * Do `work` on [mfn, mfn + frames), from byte *done on; *done moves on. HVMEM_AGAIN: the budget says
- * stop (where it does so at the end of all, HVMEM_OK and budget->stop). E_UNSUPPORTED (no frame_map or back-end operation), E_HOST. At most one block of MAP_ORDER is
- * mapped at a time, and nothing on return. No lock held.
+ * stop (where it does so at the end of all, HVMEM_OK and budget->stop). E_UNSUPPORTED (no frame_map or
+ * back-end operation), E_HOST. At most one block of MAP_ORDER is mapped at a time, and nothing on return.
+ * No lock held.
  */
 hvmem_status hvmem__contents(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 frames,
                              const struct hvmem__work *work, hvmem_u64 *done,

@@ -186,9 +186,10 @@ static int none_left(struct hvmem_heap *heap)
 }
 
 /*
- * Start or stop counting in every arena; it goes on if a claim is left. Admin lock held. Nobody is refused for it meanwhile: no claim
- * is outstanding, and at any moment spare (and a node's) is at least what is free in each arena that
- * counts, for that is what it consists of; arenas that do not count only add to it by standing aside.
+ * Start or stop counting in every arena; it goes on if a claim is left. Admin lock held. Nobody is refused
+ * for it meanwhile: no claim is outstanding, and at any moment spare (and a node's) is at least what is
+ * free in each arena that counts, for that is what it consists of; arenas that do not count only add to it
+ * by standing aside.
  */
 static void switch_counting(struct hvmem_heap *heap, hvmem_u32 on)
 {

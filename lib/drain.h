@@ -48,8 +48,8 @@ void hvmem__pcpu_give_some(struct hvmem_heap *heap, const hvmem_mfn *blocks, hvm
 void hvmem__pcpu_shed(struct hvmem_heap *heap, struct hvmem__mag *mag, hvmem_u32 count);
 
 /*
- * Empty a cache, keep it empty, forget its hint and its credit. Inside the section, whose gate is opened now and
- * then if there is one.
+ * Empty a cache, keep it empty, forget its hint and its credit. Inside the section, whose gate is opened
+ * now and then if there is one.
  */
 void hvmem__pcpu_clear(struct hvmem_heap *heap, struct hvmem__section *s);
 

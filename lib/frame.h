@@ -38,8 +38,8 @@
 typedef hvmem_u64 hvmem__record;
 
 /*
- * What `bias` says that is no token (pcpu.h), bit by bit. HELD, UNTOUCHED and TABLE are said of blocks in use,
- * the former two of a domain's. Such a block has no token, as others may.
+ * What `bias` says that is no token (pcpu.h), bit by bit. HELD, UNTOUCHED and TABLE are said of blocks in
+ * use, the former two of a domain's. Such a block has no token, as others may.
  */
 #define HVMEM__BIAS_SAYS      0x8000u /* in all of them; from here on nothing is a token */
 #define HVMEM__BIAS_MIXED     0x8001u /* SCRUB is owed by a part of the block only */

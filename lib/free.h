@@ -82,8 +82,8 @@ hvmem_status hvmem__free_block(struct hvmem_heap *heap, struct hvmem__bank *b, h
                                hvmem__record from, hvmem_u32 owed);
 
 /*
- * Free with every check, and again while the record changes meanwhile; owner as hvmem__may_free(). No lock, no
- * section held.
+ * Free with every check, and again while the record changes meanwhile; owner as hvmem__may_free(). No lock,
+ * no section held.
  */
 hvmem_status hvmem__free_checked(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order,
                                  const struct hvmem_domain *const *owner, hvmem_u32 owed);

@@ -49,14 +49,14 @@ void hvmem__gathered_free(struct hvmem_heap *heap, hvmem_mfn mfn);
 void hvmem__gathered_restore(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u32 bias);
 
 /*
- * GATHERED -> QUARANTINE, `owed` added and what an owner owes on free; the owner is uncharged, the host told. Returns the number of
- * frames. No lock held.
+ * GATHERED -> QUARANTINE, `owed` added and what an owner owes on free; the owner is uncharged, the host
+ * told. Returns the number of frames. No lock held.
  */
 hvmem_u64 hvmem__gathered_quarantine(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u32 owed);
 
 /*
- * The block at mfn, a populate's too, may still be reached: into quarantine with it, so that whoever has it does
- * not free it for another to use. One that is no such block is left. No lock held.
+ * The block at mfn, a populate's too, may still be reached: into quarantine with it, so that whoever has it
+ * does not free it for another to use. One that is no such block is left. No lock held.
  */
 void hvmem__gathered_withhold(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order);
 

@@ -173,8 +173,8 @@ HVMEM_INLINE void hvmem__count(const struct hvmem_heap *heap, hvmem_u64 *counter
 }
 
 /*
- * Debts of frames that come to owe these. Zeroes of a scrub may stay in a cache; where a new owner may bypass the
- * caches it would see what is behind them: whatever owes a scrub owes a clean too.
+ * Debts of frames that come to owe these. Zeroes of a scrub may stay in a cache; where a new owner may
+ * bypass the caches it would see what is behind them: whatever owes a scrub owes a clean too.
  */
 HVMEM_INLINE hvmem_u32 hvmem__with_clean(const struct hvmem_heap *heap, hvmem_u32 owed)
 {

@@ -3,8 +3,8 @@
  * lock.h: the library's locks under the three regimes of hvmem/host.h, and their ranks.
  *
  * A lock is taken with hvmem__lock() and released with hvmem__unlock(), which carry the interrupt
- * state of the regime HVMEM_LOCK_IRQSAVE between them: the first returns it, the second needs it. Nothing is done in HVMEM_LOCK_CALLER, and no
- * atomic is used before smp is set.
+ * state of the regime HVMEM_LOCK_IRQSAVE between them: the first returns it, the second needs it. Nothing
+ * is done in HVMEM_LOCK_CALLER, and no atomic is used before smp is set.
  *
  * Ranks: a CPU takes locks in rising rank only; two of one rank never. Checked in debug builds.
  * docs/architecture.md explains the order; this enum is the order.

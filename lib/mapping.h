@@ -81,9 +81,9 @@ HVMEM_INLINE void hvmem__mapping_unlock(struct hvmem_mapping *mapping, hvmem_u64
 int hvmem__mapping_may_fault(struct hvmem_mapping *mapping);
 
 /*
- * An entry is about to be invalid while it changes its size. 0: it must not, for a device walks the tables. No
- * device is let in until hvmem__mapping_mended() was told of each such entry that it is so no more, whoever
- * made it valid again, or away with it. Mapping lock not held.
+ * An entry is about to be invalid while it changes its size. 0: it must not, for a device walks the tables.
+ * No device is let in until hvmem__mapping_mended() was told of each such entry that it is so no more,
+ * whoever made it valid again, or away with it. Mapping lock not held.
  */
 int hvmem__mapping_may_break(struct hvmem_mapping *mapping);
 void hvmem__mapping_mended(struct hvmem_mapping *mapping, hvmem_u64 entries);

@@ -28,8 +28,8 @@ struct hvmem__passages {
 };
 
 /*
- * Begin, with a zero cursor (at and inside are 0 then), or take out what the cursor of `kind` names: *passage is
- * the caller's copy. E_STALE. A leaf lock inside.
+ * Begin, with a zero cursor (at and inside are 0 then), or take out what the cursor of `kind` names:
+ * *passage is the caller's copy. E_STALE. A leaf lock inside.
  */
 hvmem_status hvmem__passage_enter(struct hvmem_heap *heap, struct hvmem__passages *passages,
                                   hvmem_u64 kind, const hvmem_u64 what[3],
@@ -37,8 +37,8 @@ hvmem_status hvmem__passage_enter(struct hvmem_heap *heap, struct hvmem__passage
                                   struct hvmem__passage *passage);
 
 /*
- * Leave with the status of the step: HVMEM_AGAIN puts the passage in and has the cursor name it, anything else
- * zeroes the cursor. E_BUSY: as many as are kept are under way. A leaf lock inside.
+ * Leave with the status of the step: HVMEM_AGAIN puts the passage in and has the cursor name it, anything
+ * else zeroes the cursor. E_BUSY: as many as are kept are under way. A leaf lock inside.
  */
 hvmem_status hvmem__passage_leave(struct hvmem_heap *heap, struct hvmem__passages *passages,
                                   hvmem_u64 kind, const struct hvmem__passage *passage,

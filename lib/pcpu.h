@@ -205,9 +205,9 @@ struct hvmem__taken {
 
 /*
  * Take a block from this CPU's cache, refilling it if it is empty, in the order of reuse above.
- * noflush: only one that owes no flush any more. nodes: where it may lie; while a node nearer to this CPU gets its
- * first memory, others' blocks are in the cache. Inside the section. Returns 0 if none is to be had; *status
- * then tells E_NOMEM or E_CLAIM.
+ * noflush: only one that owes no flush any more. nodes: where it may lie; while a node nearer to this CPU
+ * gets its first memory, others' blocks are in the cache. Inside the section. Returns 0 if none is to be
+ * had; *status then tells E_NOMEM or E_CLAIM.
  */
 int hvmem__pcpu_take(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_u32 order, int noflush,
                      hvmem_u64 nodes, struct hvmem_domain *domain, struct hvmem__drawn *drawn,

@@ -97,8 +97,8 @@ hvmem_status hvmem__populate_take(struct hvmem__filling *f);
 /*
  * Give back what the open populate has allocated and not mapped, with what it still owes, and the claims
  * that it used for these. What is mapped of a block in part is unmapped before; where the domain is dying it
- * stays the domain's, whose tables go first. HVMEM_E_QUARANTINE: a block could not be unmapped, and went there.
- * The caller has `running`.
+ * stays the domain's, whose tables go first. HVMEM_E_QUARANTINE: a block could not be unmapped, and went
+ * there. The caller has `running`.
  */
 hvmem_status hvmem__populate_abort(struct hvmem_domain *domain);
 

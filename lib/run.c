@@ -12,8 +12,8 @@
 #include "testpoint.h"
 
 /*
- * Work of one lock section, in steps of some 30 instructions: an order in which the block of a frame is looked
- * for is one. A section does what it must, but ends before more work than that.
+ * Work of one lock section, in steps of some 30 instructions: an order in which the block of a frame is
+ * looked for is one. A section does what it must, but ends before more work than that.
  */
 #define STRETCH_WORK (HVMEM__IN_STEPS ? 1u : 85u)
 #define LEVEL_WORK   3u  /* a level that a block is split by */
@@ -186,8 +186,9 @@ hvmem_status hvmem__run_reserve(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u6
 /* ---- freeing any range ---------------------------------------------------------------------- */
 
 /*
- * The same under the arena's lock, inside a section that may claim the block: whoever frees another part of it
- * sees the block whole or its pieces, and if this heap dies meanwhile nobody takes it for free. 0: it changed.
+ * The same under the arena's lock, inside a section that may claim the block: whoever frees another part of
+ * it sees the block whole or its pieces, and if this heap dies meanwhile nobody takes it for free. 0: it
+ * changed.
  */
 static int split_locked(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn head,
                         hvmem__record from, struct parts *parts)

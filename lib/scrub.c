@@ -20,8 +20,8 @@
 /* Largest block taken out at a time: 2 MiB of 4 KiB frames are missing meanwhile. */
 #define SCRUB_ORDER 9u
 /*
- * Work under one lock, in steps of some 30 instructions: an order in which the block of a frame is looked for, a
- * level of dirt; an order searched, and a level that a block is split by, cost LEVEL_WORK.
+ * Work under one lock, in steps of some 30 instructions: an order in which the block of a frame is looked
+ * for, a level of dirt; an order searched, and a level that a block is split by, cost LEVEL_WORK.
  */
 #define LOOK_WORK  (HVMEM__IN_STEPS ? 1u : 30u)
 #define LEVEL_WORK 4u

@@ -16,8 +16,8 @@ int hvmem__can_pay(const struct hvmem_heap *heap, hvmem_u32 owed);
 hvmem_u32 hvmem__void_debts(const struct hvmem_heap *heap);
 
 /*
- * What the frame of a table owes that is freed, whoever paid for it: the addresses in it are no guest's to see,
- * no more than an earlier owner's data are.
+ * What the frame of a table owes that is freed, whoever paid for it: the addresses in it are no guest's to
+ * see, no more than an earlier owner's data are.
  */
 hvmem_u32 hvmem__owed_by_table(const struct hvmem_heap *heap);
 
@@ -33,7 +33,8 @@ hvmem_status hvmem__pay_block(struct hvmem_heap *heap, struct hvmem__bank *b, hv
 /*
  * SCRUB and DCACHE among `due` for frames [at, end) of one allocated block that a guest may touch meanwhile,
  * its flush paid: each part is held while it is paid for, and leaves the record (touched.h). untouched: only
- * parts that wait for their first touch, and HVMEM_AGAIN if the host wants the CPU back after one. E_HOST, E_BUSY. No lock held.
+ * parts that wait for their first touch, and HVMEM_AGAIN if the host wants the CPU back after one. E_HOST,
+ * E_BUSY. No lock held.
  */
 hvmem_status hvmem__pay_mapped(struct hvmem_heap *heap, hvmem_mfn at, hvmem_mfn end, hvmem_u32 due,
                                int untouched);

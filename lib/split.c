@@ -120,7 +120,8 @@ static hvmem__record split_to(struct hvmem__bank *b, hvmem_mfn mfn, hvmem__recor
 
 /*
  * Work of the splits of one hold, and of a split by one order, in instructions: within a bank, all halves
- * alike; more where they differ, or another than the first is wanted; across banks; where a set has other blocks.
+ * alike; more where they differ, or another than the first is wanted; across banks; where a set has other
+ * blocks.
  */
 #ifndef HVMEM_SPLIT_WORK
 #    define HVMEM_SPLIT_WORK 270u

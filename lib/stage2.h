@@ -186,8 +186,8 @@ hvmem_u64 hvmem__s2_stretch(const struct hvmem_stage2 *s2, hvmem_u32 what);
 hvmem_status hvmem__s2_first_touch(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 *outcome);
 
 /*
- * As hvmem__mapping_may_fault(), under the lock of the tables, which whoever takes an announcement back holds:
- * what was announced since the last disarm began holds, and lets no device in.
+ * As hvmem__mapping_may_fault(), under the lock of the tables, which whoever takes an announcement back
+ * holds: what was announced since the last disarm began holds, and lets no device in.
  */
 HVMEM_INLINE int hvmem__s2_may_fault(struct hvmem_stage2 *s2)
 {

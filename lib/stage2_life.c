@@ -174,8 +174,8 @@ static hvmem_status init(void *memory, hvmem_size bytes, const struct hvmem_stag
         return status;
     }
     /*
-     * EPT is invalidated by its root, arm64 stage 2 with it in force, and it is known only now. No CPU has the
-     * space loaded yet.
+     * EPT is invalidated by its root, arm64 stage 2 with it in force, and it is known only now. No CPU has
+     * the space loaded yet.
      */
     if (s2->f.format != HVMEM_S2_NPT)
         hvmem__store(&c->space->root, root_value(s2));

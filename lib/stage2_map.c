@@ -77,8 +77,8 @@ static hvmem_u32 fill_entries(struct hvmem_stage2 *s2, struct hvmem__s2_path *pa
 
 /*
  * Whether others removed entries and have not flushed: a call that is under way or could not, or a caller
- * whose gather is still open. What is mapped now could be cached under two addresses. Only a flush of our own that
- * began after the removal is known to be over.
+ * whose gather is still open. What is mapped now could be cached under two addresses. Only a flush of our
+ * own that began after the removal is known to be over.
  */
 static int may_be_cached(const struct hvmem_stage2 *s2, const struct piece *p)
 {

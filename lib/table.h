@@ -33,11 +33,11 @@ struct hvmem__table {
 #define HVMEM__TABLE_MAGIC 0x68766d656d746204ull /* "hvmemtb", version 4 */
 
 /*
- * The table is about to change: the mark goes before the first change, for who dies between two leaves what it
- * has written. Called where a set or a count of a bank does (hvmem__add_frames()), where a block outside the
- * sets is entered or leaves (hvmem__arena_mark(), hvmem__arena_unmark()), and by whoever changes the record
- * of such a block, or what a record inside it holds, by another way; without the arena's lock after the
- * change too, for a quiesce may have set the mark meanwhile.
+ * The table is about to change: the mark goes before the first change, for who dies between two leaves what
+ * it has written. Called where a set or a count of a bank does (hvmem__add_frames()), where a block outside
+ * the sets is entered or leaves (hvmem__arena_mark(), hvmem__arena_unmark()), and by whoever changes the
+ * record of such a block, or what a record inside it holds, by another way; without the arena's lock after
+ * the change too, for a quiesce may have set the mark meanwhile.
  */
 HVMEM_INLINE void hvmem__table_changes(struct hvmem__table *table)
 {

@@ -83,9 +83,9 @@ static struct hvmem__arena *arena_at(struct hvmem_heap *heap, hvmem_node node, h
 }
 
 /*
- * A block on its way: found and out of the sets, it takes more than one hold to be split to what was asked for.
- * Between two of them it is in nobody's hands but the taker's (CACHED); it never is more than half of what
- * was free there.
+ * A block on its way: found and out of the sets, it takes more than one hold to be split to what was asked
+ * for. Between two of them it is in nobody's hands but the taker's (CACHED); it never is more than half of
+ * what was free there.
  */
 struct hand {
     struct hvmem__bank *bank; /* NULL: none yet */

@@ -27,10 +27,10 @@
 #define HVMEM_CACHE_MAY_WHOLE 32u
 
 /*
- * Cleans in steps that the heap (hvmem_cache_range()) and each domain (hvmem_domain_clean()) keep the progress
- * of. A cursor only names one; what a guest may write into it, or repeats, is HVMEM_E_STALE, and a range is
- * not said to be clean of which a part was left out. More at a time: HVMEM_E_BUSY, nothing is known to be
- * clean; try again, those that nobody goes on with give their place away.
+ * Cleans in steps that the heap (hvmem_cache_range()) and each domain (hvmem_domain_clean()) keep the
+ * progress of. A cursor only names one; what a guest may write into it, or repeats, is HVMEM_E_STALE, and a
+ * range is not said to be clean of which a part was left out. More at a time: HVMEM_E_BUSY, nothing is
+ * known to be clean; try again, those that nobody goes on with give their place away.
  */
 #define HVMEM_CLEANS 16u
 

@@ -35,11 +35,11 @@ struct hvmem_domain;
  * LOW MEMORY. What is free (hvmem_free_frames(): caches included) is compared with the thresholds by every
  * call that goes past the CPU's cache, before it returns; with HVMEM_CONFIG_NO_CPU_CACHE by every call. What
  * a CPU takes from its own cache, or puts there, is not looked at, so that no CPU writes what another reads.
- * Thus LOW_MEMORY may come late, when free memory is below low_frames already by what stood in all caches when
- * a call looked last, MEMORY_OK likewise, and neither early (blocks on their way between a cache and a
- * node heap on another CPU at that moment apart). A CPU's cache holds at most 65 single frames, 16 blocks of
- * each order from 1 to 4 and of order 9, 8 of orders 5 and 6, 4 of orders 7 and 8 that owe nothing, 2,048
- * and 16 of orders 0 and 9 that wait for a flush, and 64 on their way to other nodes.
+ * Thus LOW_MEMORY may come late, when free memory is below low_frames already by what stood in all caches
+ * when a call looked last, MEMORY_OK likewise, and neither early (blocks on their way between a cache and a
+ * node heap on another CPU at that moment apart). A CPU's cache holds at most 65 single frames, 16 blocks
+ * of each order from 1 to 4 and of order 9, 8 of orders 5 and 6, 4 of orders 7 and 8 that owe nothing,
+ * 2,048 and 16 of orders 0 and 9 that wait for a flush, and 64 on their way to other nodes.
  */
 struct hvmem_config {
     hvmem_u32 size;        /* sizeof(struct hvmem_config) */

@@ -145,10 +145,10 @@ HVMEM_API hvmem_status hvmem_domain_dirtied(struct hvmem_domain *domain, hvmem_g
 /*
  * Clean and invalidate the data-cache lines of guest frames [gfn, gfn + n), holes skipped, in bounded
  * steps of HVMEM_CLEAN_LINES lines a call (fewer if the host wants the CPU back). HVMEM_AGAIN: call again.
- * The guest may name any range and have the cursor in its hands (HVMEM_CLEANS, hvmem/cache.h): out of range or
- * of another range than the cursor's is refused. After an error it is over and the cursor zero.
- * Errors: HVMEM_E_ARG, HVMEM_E_RANGE, HVMEM_E_STALE, HVMEM_E_BUSY, HVMEM_E_DOMAIN (dying),
- * HVMEM_E_UNSUPPORTED, HVMEM_E_HOST, and what ops.lookup returned.
+ * The guest may name any range and have the cursor in its hands (HVMEM_CLEANS, hvmem/cache.h): out of range
+ * or of another range than the cursor's is refused. After an error it is over and the cursor zero. Errors:
+ * HVMEM_E_ARG, HVMEM_E_RANGE, HVMEM_E_STALE, HVMEM_E_BUSY, HVMEM_E_DOMAIN (dying), HVMEM_E_UNSUPPORTED,
+ * HVMEM_E_HOST, and what ops.lookup returned.
  */
 #define HVMEM_CLEAN_LINES 16384u
 HVMEM_API hvmem_status hvmem_domain_clean(struct hvmem_domain *domain, hvmem_gfn gfn, hvmem_u64 n,
@@ -159,8 +159,8 @@ HVMEM_API hvmem_status hvmem_domain_clean(struct hvmem_domain *domain, hvmem_gfn
  * what the block owes first, what waits for its first touch too: beside vCPUs that touch it meanwhile, and
  * in bounded steps, HVMEM_AGAIN (the host wants the CPU back): call again, nothing is paid for twice. From
  * HVMEM_OK on its frames owe a filtered flush when they are freed, even by a teardown.
- * Errors: as hvmem_free for blocks, HVMEM_E_OWNER, and as hvmem_settle; HVMEM_E_BUSY also if the block was freed
- * and allocated anew meanwhile.
+ * Errors: as hvmem_free for blocks, HVMEM_E_OWNER, and as hvmem_settle; HVMEM_E_BUSY also if the block was
+ * freed and allocated anew meanwhile.
  */
 HVMEM_API hvmem_status hvmem_domain_foreign(struct hvmem_domain *domain, hvmem_mfn mfn,
                                             hvmem_order order);
@@ -175,9 +175,9 @@ HVMEM_API hvmem_status hvmem_domain_foreign(struct hvmem_domain *domain, hvmem_m
  * HVMEM_TEARDOWN_IDS_GONE says that all its spaces were, with their flush), freed frames owe no flush of
  * translations for its sake: only what they owed before, and FOREIGN ones.
  * Errors: HVMEM_E_ARG, HVMEM_E_STALE, HVMEM_E_BUSY (vCPUs run or are attached; another CPU is in a call
- * of the domain; a gather or quarantine holds frames of it, or a stage 2 that is not attached has tables which
- * it pays for: try again), and what ops.unmap_all returned.
- * The domain is DYING after any of them but ARG and STALE.
+ * of the domain; a gather or quarantine holds frames of it, or a stage 2 that is not attached has tables
+ * which it pays for: try again), and what ops.unmap_all returned. The domain is DYING after any of them but
+ * ARG and STALE.
  */
 #define HVMEM_TEARDOWN_IDS_GONE 1u
 HVMEM_API hvmem_status hvmem_domain_teardown(struct hvmem_domain *domain, hvmem_u32 flags,

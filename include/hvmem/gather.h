@@ -27,8 +27,8 @@
  * Locks: begin, entry, table, free may be called under the caller's page-table lock (table and free
  * flush early in two rare cases named there, and like hvmem_free() they may ask a CPU for a barrier:
  * where the host has barrier_cpu do not wait for that lock with interrupts off); finish and cancel
- * under no lock that an asked CPU may wait for. One gather belongs to one thread of control; different ones on a mapping run side by
- * side. None may be left open: hvmem_gather_cancel() settles as finish does.
+ * under no lock that an asked CPU may wait for. One gather belongs to one thread of control; different ones
+ * on a mapping run side by side. None may be left open: hvmem_gather_cancel() settles as finish does.
  */
 #ifndef HVMEM_GATHER_H
 #define HVMEM_GATHER_H
@@ -133,10 +133,11 @@ HVMEM_API hvmem_status hvmem_gather_change(struct hvmem_gather *gather, hvmem_u6
  * Table page mfn of `level` (the level of the entries in it, 0..3 with level 3 the last), which
  * translated addr, was unhooked and goes to table_free after a flush that covers cached walks.
  * Without HVMEM_TABLE_TOLD every page it could map is flushed. One that the gather frees itself comes to owe
- * as an owned frame does (hvmem_gather_free()); the host's too, SCRUB and DCACHE: addresses are in it. Frames of
- * the heap must be allocated blocks of order 0; others are held in the gather, and the 17th of them settles early.
- * Errors, as hvmem_gather_entry; HVMEM_E_FREE and the other codes of hvmem_free (HVMEM_E_GATHERED also for
- * what a stage 2 has for tables): the page is not the gather's then, but what it translated is flushed.
+ * as an owned frame does (hvmem_gather_free()); the host's too, SCRUB and DCACHE: addresses are in it.
+ * Frames of the heap must be allocated blocks of order 0; others are held in the gather, and the 17th of
+ * them settles early. Errors, as hvmem_gather_entry; HVMEM_E_FREE and the other codes of hvmem_free
+ * (HVMEM_E_GATHERED also for what a stage 2 has for tables): the page is not the gather's then, but what it
+ * translated is flushed.
  */
 HVMEM_API hvmem_status hvmem_gather_table(struct hvmem_gather *gather, hvmem_mfn mfn,
                                           hvmem_u64 addr, hvmem_u32 level, hvmem_u32 flags);

@@ -135,11 +135,11 @@ HVMEM_API hvmem_status hvmem_policy_fit(struct hvmem_flush_costs *costs,
 
 /*
  * Measure costs[stage 2 or not] of the policy by flushing the probe's area with the back-end, and
- * decide by costs from then on, without another limit than HVMEM_POLICY_OPERATIONS. Issues about 20 * rounds batches. Context: as
- * struct hvmem_backend_ops.tlb_flush, interrupts off if the counter is to be trusted; x86: costs of
- * this CPU alone, to which a host that asks others adds the price of asking in `batch`, `space` and
- * `all`. Errors, policy unchanged: HVMEM_E_ARG, HVMEM_E_VERSION, HVMEM_E_COUNT (pages, rounds),
- * HVMEM_E_RANGE (a measurement above 2^32), the back-end's.
+ * decide by costs from then on, without another limit than HVMEM_POLICY_OPERATIONS. Issues about 20 *
+ * rounds batches. Context: as struct hvmem_backend_ops.tlb_flush, interrupts off if the counter is to be
+ * trusted; x86: costs of this CPU alone, to which a host that asks others adds the price of asking in
+ * `batch`, `space` and `all`. Errors, policy unchanged: HVMEM_E_ARG, HVMEM_E_VERSION, HVMEM_E_COUNT (pages,
+ * rounds), HVMEM_E_RANGE (a measurement above 2^32), the back-end's.
  */
 HVMEM_API hvmem_status hvmem_policy_calibrate(struct hvmem_policy *policy, struct hvmem_backend *be,
                                               const struct hvmem_policy_probe *probe);

@@ -4,8 +4,8 @@
  *
  * A populate works in slices of HVMEM_POPULATE_SLICE extents: allocate them all with every debt deferred,
  * then one filtered TLB flush for all, then scrub and clean, then map. It can be preempted anywhere,
- * also within one large extent (while it is mapped: where ops.unit says how, hvmem/domain.h). Its state is kept in the domain; a domain has one populate open at a
- * time, and the caller's cursor only names it.
+ * also within one large extent (while it is mapped: where ops.unit says how, hvmem/domain.h). Its state is
+ * kept in the domain; a domain has one populate open at a time, and the caller's cursor only names it.
  */
 #ifndef HVMEM_POPULATE_H
 #define HVMEM_POPULATE_H
@@ -59,16 +59,15 @@ HVMEM_BEGIN_DECLS
  * HVMEM_E_GATHERED. State BUILDING or RUNNING (then everything is paid before a frame is mapped).
  *
  * On an error the populate is over and the cursor void: *done extents are mapped, settled and marked
- * DONE, the others have got no memory; frames allocated for them went back with what they still owe (that which
- * ops.map refused with config.owed_on_free besides: a part may have been mapped for a moment), and
- * claims that they had used are outstanding again.
- * Errors: HVMEM_E_BUSY (another populate or a start is open, or this one runs on another CPU: nothing
- * changed), HVMEM_E_STALE (the cursor is not that of the open populate, or the request is not the one
- * that it was opened with: nothing changed), HVMEM_E_ARG, HVMEM_E_VERSION, HVMEM_E_COUNT, HVMEM_E_PHASE,
- * HVMEM_E_UNSUPPORTED (no ops.map); for an extent: HVMEM_E_ORDER, HVMEM_E_ALIGN, HVMEM_E_RANGE,
- * HVMEM_E_ARG (flag), those of hvmem_alloc(), and what ops.map returned; HVMEM_E_QUARANTINE: a part of an
- * extent was mapped and may still be reached, its block is in quarantine.
- * Context: as hvmem_alloc(); calls back into ops with no lock held.
+ * DONE, the others have got no memory; frames allocated for them went back with what they still owe (that
+ * which ops.map refused with config.owed_on_free besides: a part may have been mapped for a moment), and
+ * claims that they had used are outstanding again. Errors: HVMEM_E_BUSY (another populate or a start is
+ * open, or this one runs on another CPU: nothing changed), HVMEM_E_STALE (the cursor is not that of the
+ * open populate, or the request is not the one that it was opened with: nothing changed), HVMEM_E_ARG,
+ * HVMEM_E_VERSION, HVMEM_E_COUNT, HVMEM_E_PHASE, HVMEM_E_UNSUPPORTED (no ops.map); for an extent:
+ * HVMEM_E_ORDER, HVMEM_E_ALIGN, HVMEM_E_RANGE, HVMEM_E_ARG (flag), those of hvmem_alloc(), and what ops.map
+ * returned; HVMEM_E_QUARANTINE: a part of an extent was mapped and may still be reached, its block is in
+ * quarantine. Context: as hvmem_alloc(); calls back into ops with no lock held.
  */
 HVMEM_API hvmem_status hvmem_domain_populate(struct hvmem_domain *domain,
                                              const struct hvmem_populate *request,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * tlb_kinds: what may be stale besides the address. For pages of every size an entry loses its presence
- * or its write right, and a 4 KiB one its execute right; until the back-end's single-page request the CPU still grants
- * the old right, afterwards it faults. Then the same for all CPUs at once, each asked by a call to make
- * the request (the shootdown of machines without broadcast).
+ * or its write right, and a 4 KiB one its execute right; until the back-end's single-page request the CPU
+ * still grants the old right, afterwards it faults. Then the same for all CPUs at once, each asked by a
+ * call to make the request (the shootdown of machines without broadcast).
  */
 #include "test/metal/check.h"
 #include "test/metal/forms.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * callers.h: a host and two domains, one that runs and one that is being built, who use three banks which meet
- * in the middle of blocks: allocate, free by every call, populate, reserve, take frames out of service, settle, scrub. One
- * call at a time, any, so that tests can look at the tables in between, or within: their pages are their own.
+ * callers.h: a host and two domains, one that runs and one that is being built, who use three banks which
+ * meet in the middle of blocks: allocate, free by every call, populate, reserve, take frames out of
+ * service, settle, scrub. One call at a time, any, so that tests can look at the tables in between, or
+ * within: their pages are their own.
  */
 #ifndef HVMEM_TEST_CALLERS_H
 #define HVMEM_TEST_CALLERS_H

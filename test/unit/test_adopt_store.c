@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A heap that dies at any store to its tables: each instruction that writes to one is let through alone, and
- * what the tables are after it is adopted. Another heap finds every frame in one block, hands each free one out
- * once, and none that its owner had before the call and after it. (Single steps: x86-64.)
+ * what the tables are after it is adopted. Another heap finds every frame in one block, hands each free one
+ * out once, and none that its owner had before the call and after it. (Single steps: x86-64.)
  */
 #define _GNU_SOURCE /* REG_EFL */
 #include "callers.h"

@@ -365,8 +365,8 @@ static void relay_body(struct stress *stress, unsigned me, void *argument)
 }
 
 /*
- * So many heaps, and more (seconds of them) as long as no CPU came upon a barrier that failed: on a busy machine
- * one thread may be over before the other begins.
+ * So many heaps, and more (seconds of them) as long as no CPU came upon a barrier that failed: on a busy
+ * machine one thread may be over before the other begins.
  */
 static void relays(uint64_t heaps, uint64_t rounds)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Cleans in steps whose cursors a guest may have in its hands: whatever it makes of them, a range that is said
- * to be clean was cleaned from its beginning to its end since the first call.
+ * Cleans in steps whose cursors a guest may have in its hands: whatever it makes of them, a range that is
+ * said to be clean was cleaned from its beginning to its end since the first call.
  */
 #include "stage2_rig.h"
 

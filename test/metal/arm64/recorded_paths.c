@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * recorded_paths: the library's own calls, at EL2's back-end, run at EL1 below the EL2 monitor, which executes
- * and logs every TLBI, DC and IC and every write of VTTBR_EL2; then the same calls in the same world on the
- * recording twin. Each call must have executed what the recorder gives, operands included, and as many
- * of each kind as the architecture asks for. Needs EL2.
+ * recorded_paths: the library's own calls, at EL2's back-end, run at EL1 below the EL2 monitor, which
+ * executes and logs every TLBI, DC and IC and every write of VTTBR_EL2; then the same calls in the same
+ * world on the recording twin. Each call must have executed what the recorder gives, operands included, and
+ * as many of each kind as the architecture asks for. Needs EL2.
  */
 #include "hosts/metal/arm64/cpu.h"
 #include "test/metal/arm64/agree.h"
@@ -259,9 +259,9 @@ static hvmem_status teardown(struct world *w)
 }
 
 /*
- * Exactly what each call must execute. by_ipa: operations by IPA, each batch of which ends with one VMALLE1 (without
- * range operations: one for each page); vm: of the whole VMID; lines: of the data cache, in pages of
- * them; ic: invalidations of all instruction caches.
+ * Exactly what each call must execute. by_ipa: operations by IPA, each batch of which ends with one VMALLE1
+ * (without range operations: one for each page); vm: of the whole VMID; lines: of the data cache, in pages
+ * of them; ic: invalidations of all instruction caches.
  */
 static const struct step {
     const char *name;

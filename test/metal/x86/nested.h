@@ -33,8 +33,8 @@ extern struct nested nested;
 int nested_make(metal_call_fn fn);
 
 /*
- * A space of ids of its own, whose CPUs are asked through `ops` (NULL: those of the heap), and an empty stage 2,
- * which the guest runs on from now on, with all but the pages mapped one to one. 0: as above.
+ * A space of ids of its own, whose CPUs are asked through `ops` (NULL: those of the heap), and an empty
+ * stage 2, which the guest runs on from now on, with all but the pages mapped one to one. 0: as above.
  */
 int nested_tables(const struct hvmem_host_ops *ops, struct hvmem_domain *domain);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * npt_running: a guest (AMD SVM) writes to a page on CPU 1 without end, on nested tables of the library, while
- * CPU 0 takes the right to write from it, or the page. With the interrupt that asks CPU 1 claimed and not sent
- * the guest goes on writing (negative control); with it, no write gets through once the call has returned, the
- * guest faults, and goes on when it is given back what was taken.
+ * npt_running: a guest (AMD SVM) writes to a page on CPU 1 without end, on nested tables of the library,
+ * while CPU 0 takes the right to write from it, or the page. With the interrupt that asks CPU 1 claimed and
+ * not sent the guest goes on writing (negative control); with it, no write gets through once the call has
+ * returned, the guest faults, and goes on when it is given back what was taken.
  */
 #include "hosts/metal/x86/svm_vmcb.h"
 #include "test/metal/check.h"
