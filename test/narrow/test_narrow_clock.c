@@ -18,13 +18,13 @@ static void events(unsigned flags, uint64_t count)
     clock_rig_end(&rig);
 }
 
-TEST(B23_a_million_events_with_times_by_cpu, slow)
+TEST(B23_a_million_events_with_times_by_cpu, points, slow)
 {
     events(CLOCK_RIG_NO_CACHE, test_rounds(500000));
     events(0, test_rounds(500000));
 }
 
-TEST(B23_a_million_events_with_one_time, slow)
+TEST(B23_a_million_events_with_one_time, points, slow)
 {
     events(CLOCK_RIG_BROADCAST | CLOCK_RIG_NO_CACHE, test_rounds(500000));
     events(CLOCK_RIG_BROADCAST, test_rounds(500000));

@@ -25,7 +25,7 @@ TEST(machines_with_narrow_stamps)
     events(SIM_BROADCAST, test_rounds(40000));
 }
 
-TEST(a_million_steps_with_narrow_stamps, slow)
+TEST(a_million_steps_with_narrow_stamps, points, slow)
 {
     events(SIM_NO_CACHE, test_rounds(250000));
     events(SIM_DEVICES, test_rounds(250000));

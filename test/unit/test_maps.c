@@ -61,20 +61,12 @@ static void read_line(const char *line)
     }
 }
 
-/* The data lies beside this file's folder. */
 static void read_maps(void)
 {
-    char path[1024];
+    FILE *file = fopen(TEST_MAPS_FILE, "r");
     char line[512];
-    char *end;
-    FILE *file;
 
     map_count = 0;
-    snprintf(path, sizeof path, "%s", __FILE__);
-    end = strrchr(path, '/');
-    REQUIRE(end != NULL);
-    snprintf(end, sizeof path - (size_t)(end - path), "/../data/memory-maps.txt");
-    file = fopen(path, "r");
     REQUIRE(file != NULL);
     while (fgets(line, sizeof line, file) != NULL)
         read_line(line);

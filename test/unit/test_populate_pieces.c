@@ -202,7 +202,7 @@ TEST(moved_half_way)
     finish();
 }
 
-TEST(refused_half_way)
+TEST(refused_half_way, points)
 {
     hvmem_mfn mfn;
 

@@ -256,11 +256,13 @@ static void step_track(int kind)
     int calls = 0;
 
     memset(&cursor, 0, sizeof cursor);
-    do
+    do {
+        if (calls > 100)
+            sched_yield(); /* it waits for a first touch that another thread pays for */
         status = kind == 0   ? hvmem_track_arm(t.rig.s2, &cursor)
                  : kind == 1 ? hvmem_track_disarm(t.rig.s2, &cursor)
                              : hvmem_track_setway(t.rig.s2, 0, &cursor, NULL);
-    while (status == HVMEM_AGAIN && ++calls < 100000);
+    } while (status == HVMEM_AGAIN && ++calls < 100000);
     /* Stale: another one took over where this one was not finished. */
     CHECK(status == HVMEM_OK || status == HVMEM_E_BUSY || status == HVMEM_E_STALE ||
           (last && status == HVMEM_E_PHASE));
