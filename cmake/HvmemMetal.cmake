@@ -13,7 +13,7 @@ set(HVMEM_METAL_FLAGS
     -Wmissing-prototypes -Wvla "-I${PROJECT_SOURCE_DIR}/include" "-I${PROJECT_SOURCE_DIR}")
 set(HVMEM_METAL_FLAGS_x86 -mno-red-zone -mgeneral-regs-only -fcf-protection=none)
 set(HVMEM_METAL_FLAGS_arm64 -mgeneral-regs-only -mstrict-align -mno-outline-atomics)
-if(HVMEM_WERROR)
+if(HVMEM_METAL_WERROR)
     list(APPEND HVMEM_METAL_FLAGS -Werror)
 endif()
 

@@ -9,6 +9,7 @@ option(HVMEM_BENCH "Build the benchmarks" OFF)
 option(HVMEM_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(HVMEM_FUZZ "Build the libFuzzer targets (needs clang)" OFF)
 option(HVMEM_WERROR "Treat warnings as errors" OFF)
+option(HVMEM_METAL_WERROR "The same for the bare-metal images" "${HVMEM_WERROR}")
 option(HVMEM_TEST_POINTS "Compile pauses and faults into the copy of the core that tests link" ON)
 set(HVMEM_CHECK_LEVEL "" CACHE STRING "Internal checks: 1, 2 or 3 (empty: the library's default)")
 
