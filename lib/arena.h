@@ -50,10 +50,9 @@ HVMEM_INLINE struct hvmem__bank *hvmem__arena_bank(struct hvmem_heap *heap,
 /*
  * Give a block back: merge it with its buddies and enter it. `record` carries its order and debts;
  * state, owner and bias are dropped. The head bit must be clear already, and b's mark gone
- * (hvmem__table_changes()). Returns how long that took,
- * in merges of blocks that owe nothing; at least HVMEM__GIVE_CUT if the work of one hold is used up and the
- * block is entered at the order that it has reached: without the lock hvmem__give_on() must follow. A
- * block whose buddy is in use is never cut.
+ * (hvmem__table_changes()). Returns how long that took, in merges of blocks that owe nothing; at least
+ * HVMEM__GIVE_CUT if the work of one hold is used up and the block is entered at the order that it has
+ * reached: without the lock hvmem__give_on() must follow. A block whose buddy is in use is never cut.
  */
 hvmem_u32 hvmem__arena_give(struct hvmem_heap *heap, struct hvmem__arena *arena,
                             struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record);

@@ -186,9 +186,9 @@ hvmem_status hvmem__run_reserve(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u6
 /* ---- freeing any range ---------------------------------------------------------------------- */
 
 /*
- * The same under the arena's lock, inside a section that may claim the block: whoever frees another part of
- * it sees the block whole or its pieces, and if this heap dies meanwhile nobody takes it for free. 0: it
- * changed.
+ * Make the parts of a block blocks of their own, as far as `parts` says, under one hold of the arena's lock and
+ * inside a section that may claim the block: whoever frees another part of it sees the block whole or its
+ * pieces, and if this heap dies meanwhile nobody takes it for free. 0: it changed.
  */
 static int split_locked(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn head,
                         hvmem__record from, struct parts *parts)

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * run_search.c: runs of frames that are allocated: the front of a block, and a run over several free blocks,
- * when no single block can hold it. This is looked for
- * and taken in steps, as many under one hold of the arena's lock as its work allows. The pieces that were
- * taken are in nobody's hands but the searcher's, as blocks on their way are (CACHED), until all are there;
- * if one has gone to another meanwhile, they go back.
+ * when no single block can hold it. This is looked for and taken in steps, as many under one hold of the
+ * arena's lock as its work allows. The pieces that were taken are in nobody's hands but the searcher's, as
+ * blocks on their way are (CACHED), until all are there; if one has gone to another meanwhile, they go back.
  */
 #include "run.h"
 
