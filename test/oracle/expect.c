@@ -90,6 +90,20 @@ void expect_end(struct world *world, const char *file, int line)
     test_check(world_delete(world), "world left whole", file, line, 0);
 }
 
+bool expect_shadow_end(struct shadow *shadow, const char *file, int line)
+{
+    struct world *world = shadow->world;
+    bool good;
+
+    shadow_check(shadow);
+    good = test_check(shadow->failure[0] == '\0', "heap and shadow agree", file, line, 0);
+    if (!good)
+        test_note("%s", shadow->failure);
+    shadow_delete(shadow);
+    expect_end(world, file, line);
+    return good;
+}
+
 void expect_torn_down(struct world *world, struct hvmem_domain *domain, const char *file, int line)
 {
     struct hvmem_cursor cursor = {{0}};

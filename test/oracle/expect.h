@@ -6,6 +6,7 @@
 #ifndef HVMEM_TEST_EXPECT_H
 #define HVMEM_TEST_EXPECT_H
 
+#include "shadow.h"
 #include "snapshot.h"
 #include "test_main.h"
 #include "world.h"
@@ -45,6 +46,10 @@ struct world *expect_world(const struct hvmem_config *config, unsigned flags, co
 /* Audit, then delete the world and check that nothing was broken. */
 #define WORLD_END(world) expect_end(world, __FILE__, __LINE__)
 void expect_end(struct world *world, const char *file, int line);
+
+/* Compare heap and shadow once more, then end both: whether no deviation was seen. */
+#define SHADOW_END(shadow) expect_shadow_end(shadow, __FILE__, __LINE__)
+bool expect_shadow_end(struct shadow *shadow, const char *file, int line);
 
 /* Tear a domain down, however many calls that takes, and forget it. */
 #define CHECK_TORN_DOWN(world, domain) expect_torn_down(world, domain, __FILE__, __LINE__)

@@ -66,6 +66,19 @@ hvmem_status stage2_rig_open(struct stage2_rig *rig);
 /* Tear down, and check that every frame came back. */
 void stage2_rig_close(struct stage2_rig *rig);
 
+/* Prepared and opened, or the case ends; at the end also counts and conflicts are checked. */
+void stage2_rig_begin(struct stage2_rig *rig, uint32_t format);
+void stage2_rig_finish(struct stage2_rig *rig);
+
+/* Calls made until they are through, with a fresh cursor (stage2_rig_calls.c). */
+hvmem_status rig_arm(struct stage2_rig *rig);
+hvmem_status rig_setway(struct stage2_rig *rig, uint32_t lines,
+                        struct hvmem_track_progress *progress);
+/* Whether the guest touched gfn, which is mapped, since tracking was armed. */
+int rig_touched(struct stage2_rig *rig, uint64_t gfn);
+/* The outcome of a fault, which the library must take. */
+hvmem_u32 rig_fault(struct stage2_rig *rig, uint64_t gfn, unsigned access);
+
 /* The guest accesses an address on a CPU until it succeeds: faults taken, or -1: it cannot. */
 int rig_access(struct stage2_rig *rig, hvmem_cpu cpu, uint64_t gpa, unsigned access);
 /* As hardware sees it now, without TLB. */

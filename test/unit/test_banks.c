@@ -15,20 +15,6 @@ static struct shadow *empty(hvmem_u32 max_order, hvmem_u64 span)
     return shadow_new(WORLD_NEW(&config, WORLD_BROADCAST), 0, span);
 }
 
-static int shadow_end(struct shadow *shadow)
-{
-    struct world *world = shadow->world;
-    int good;
-
-    shadow_check(shadow);
-    good = CHECK(shadow->failure[0] == '\0');
-    if (!good)
-        test_note("%s", shadow->failure);
-    shadow_delete(shadow);
-    WORLD_END(world);
-    return good;
-}
-
 /* One frame at a time, in random order, then removed in random order. */
 TEST(frame_by_frame)
 {
@@ -59,7 +45,7 @@ TEST(frame_by_frame)
             here[pick] = here[count - 1];
             shadow_check(shadow);
         }
-        if (!shadow_end(shadow))
+        if (!SHADOW_END(shadow))
             return;
     }
 }
@@ -90,7 +76,7 @@ TEST(middle_bank_leaves)
     CHECK_EQ(shadow_remove(shadow, 40, 50), HVMEM_E_BUSY);
     CHECK_EQ(shadow_free(shadow, 60, 0), HVMEM_OK);
     CHECK_EQ(shadow_remove(shadow, 40, 50), HVMEM_OK);
-    shadow_end(shadow);
+    SHADOW_END(shadow);
 }
 
 /* Debts of a block that spans two banks stay right on each side when one leaves. */
@@ -114,7 +100,7 @@ TEST(debts_at_a_seam)
     CHECK_EQ(shadow_bank(shadow, 0, 64, 0, 0), HVMEM_OK);
     shadow_check(shadow);
     CHECK_EQ(shadow_remove(shadow, 64, 64), HVMEM_OK);
-    shadow_end(shadow);
+    SHADOW_END(shadow);
 }
 
 /* The table is the caller's again: it may be filled and given for another bank. */

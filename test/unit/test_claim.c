@@ -27,17 +27,6 @@ static struct shadow *two_nodes(hvmem_u32 flags)
     return shadow;
 }
 
-static void shadow_end(struct shadow *shadow)
-{
-    struct world *world = shadow->world;
-
-    shadow_check(shadow);
-    if (!CHECK(shadow->failure[0] == '\0'))
-        test_note("%s", shadow->failure);
-    shadow_delete(shadow);
-    WORLD_END(world);
-}
-
 static hvmem_status take(struct shadow *shadow, hvmem_u32 id, hvmem_node node, hvmem_u32 flags)
 {
     struct hvmem_request request = expect_block(0, shadow->domain[id].handle);
@@ -62,7 +51,7 @@ TEST(node_claim_keeps_others_out)
     CHECK_EQ(take(shadow, 0, HVMEM_NODE_ANY, 0), HVMEM_E_CLAIM);
     for (i = 0; i < 50; i++)
         CHECK_EQ(take(shadow, 1, HVMEM_NODE_ANY, 0), HVMEM_OK);
-    shadow_end(shadow);
+    SHADOW_END(shadow);
 }
 
 /* The claim of the node is used up first, then the one for anywhere. */
@@ -89,7 +78,7 @@ TEST(order_in_which_claims_are_used)
         if (shadow->frame[i].state == SHADOW_USED)
             CHECK_EQ(shadow_free(shadow, i, 0), HVMEM_OK);
     CHECK_EQ(expect_domain(shadow->domain[1].handle).claimed, 2);
-    shadow_end(shadow);
+    SHADOW_END(shadow);
 }
 
 /* All free frames sit in caches: they count for claims, and are found by the claim's owner. */
@@ -117,7 +106,7 @@ TEST(claims_and_cached_frames)
     for (i = 0; i < 100; i++)
         CHECK_EQ(take(shadow, 1, HVMEM_NODE_ANY, 0), HVMEM_OK);
     CHECK_EQ(take(shadow, 1, HVMEM_NODE_ANY, 0), HVMEM_E_NOMEM);
-    shadow_end(shadow);
+    SHADOW_END(shadow);
 }
 
 /*
@@ -155,7 +144,7 @@ TEST(bad_frames_are_made_up_from_caches)
     CHECK_EQ(take(shadow, 0, HVMEM_NODE_ANY, 0), HVMEM_OK);
     CHECK(expect_stats(shadow->world, HVMEM_NODE_ANY).cached != 0);
     world_set_cpu(0);
-    shadow_end(shadow);
+    SHADOW_END(shadow);
 }
 
 /* Claimed frames on the near node, others on the far one: no E_CLAIM while those can be had. */
@@ -175,7 +164,7 @@ TEST(claims_here_do_not_hide_frames_there)
     /* No block holds a run of 20 on node 1, but several together do. */
     CHECK_EQ(shadow_reserve(shadow, 70, 1), HVMEM_OK);
     CHECK_EQ(shadow_alloc(shadow, &request, &mfn), HVMEM_OK);
-    shadow_end(shadow);
+    SHADOW_END(shadow);
 }
 
 /* A payment that fails in the middle of a bulk call: the claims are as if it had stopped there. */
@@ -201,7 +190,7 @@ TEST(bulk_that_fails_gives_claims_back)
         failed += shadow_alloc_bulk(shadow, &request, frames, 20, &got) != HVMEM_OK;
         shadow->world->fail_in = 0;
         CHECK_EQ(expect_domain(shadow->domain[1].handle).claimed, got < 7 ? 7 - got : 0);
-        shadow_end(shadow);
+        SHADOW_END(shadow);
     }
     CHECK(failed > 10);
 }
@@ -228,7 +217,7 @@ TEST(limits)
     CHECK_EQ(take(shadow, 1, HVMEM_NODE_ANY, 0), HVMEM_E_LIMIT);
     CHECK_EQ(shadow_domain_limit(shadow, 1, ~0ull), HVMEM_OK);
     CHECK_EQ(take(shadow, 1, HVMEM_NODE_ANY, 0), HVMEM_OK);
-    shadow_end(shadow);
+    SHADOW_END(shadow);
 }
 
 /* Sixteen ids come and go a thousand times; each starts with nothing. */
@@ -258,7 +247,7 @@ TEST(domains_come_and_go)
         if (i % 16 == 0)
             shadow_check(shadow);
     }
-    shadow_end(shadow);
+    SHADOW_END(shadow);
 }
 
 /* ---- while claims are switched on and off ----------------------------------------------------- */

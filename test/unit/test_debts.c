@@ -25,17 +25,6 @@ static struct shadow *owing(hvmem_u32 owed_on_free, hvmem_u32 bank_flags, unsign
     return shadow;
 }
 
-static void shadow_end(struct shadow *shadow)
-{
-    struct world *world = shadow->world;
-
-    shadow_check(shadow);
-    if (!CHECK(shadow->failure[0] == '\0'))
-        test_note("%s", shadow->failure);
-    shadow_delete(shadow);
-    WORLD_END(world);
-}
-
 static hvmem_status take(struct shadow *shadow, hvmem_u32 id, hvmem_order order, hvmem_u32 flags,
                          hvmem_mfn *mfn)
 {
@@ -60,7 +49,7 @@ TEST(fresh_memory_owes_nothing)
         CHECK_EQ(expect_lookup(shadow->world, mfn).owed, 0);
     }
     CHECK_EQ(memcmp(&none, &shadow->world->counts, sizeof none), 0);
-    shadow_end(shadow);
+    SHADOW_END(shadow);
 }
 
 /* Each kind alone and all together, with and without broadcast: paid before the next owner. */
@@ -94,7 +83,7 @@ TEST(each_kind_is_paid)
             CHECK_EQ(counts->dcache != 0, (owed & HVMEM_OWES_DCACHE) != 0);
             CHECK_EQ(counts->icache != 0, (owed & HVMEM_OWES_ICACHE) != 0);
             CHECK_EQ(counts->settled != 0, (owed & 0xe0u) != 0);
-            shadow_end(shadow);
+            SHADOW_END(shadow);
         }
 }
 
@@ -119,7 +108,7 @@ static void debt_of_part(hvmem_mfn part, int first)
     CHECK_EQ(expect_lookup(shadow->world, 0).owed, owed);
     CHECK_EQ(take(shadow, 2, 6, 0, &mfn), HVMEM_OK);
     CHECK_EQ(shadow->world->counts.flushes, 1);
-    shadow_end(shadow);
+    SHADOW_END(shadow);
 }
 
 /* Whichever part of a block owes, the whole does. */
@@ -152,7 +141,7 @@ TEST(one_flush_for_a_merged_block)
     /* A bulk allocation pays once a group of 16. */
     CHECK_EQ(shadow_alloc_bulk(shadow, &request, frames, 64, &got), HVMEM_OK);
     CHECK(shadow->world->counts.flushes <= 1 + 64 / 16);
-    shadow_end(shadow);
+    SHADOW_END(shadow);
 }
 
 /* One dirty frame does not make its neighbours dirty, wherever it is. */
@@ -190,7 +179,7 @@ TEST(scrub_stays_exact)
         request = expect_run(1, 0, dirty, dirty + 1);
         CHECK_EQ(shadow_alloc(shadow, &request, &mfn), HVMEM_OK);
         CHECK_EQ(shadow->world->counts.zeroed, page);
-        shadow_end(shadow);
+        SHADOW_END(shadow);
     }
 }
 
@@ -211,7 +200,7 @@ TEST(boot_memory_is_scrubbed_once)
     CHECK_EQ(take(shadow, 0, 6, 0, mfn), HVMEM_OK);
     CHECK(shadow->world->counts.zeroed >= 64 * 4096);
     CHECK_EQ(world_owed(shadow->world, 0, 64), 0);
-    shadow_end(shadow);
+    SHADOW_END(shadow);
 }
 
 /*
@@ -270,7 +259,7 @@ TEST(debts_survive_reserve_and_deferral)
     CHECK_EQ(take(shadow, 0, 6, 0, &mfn), HVMEM_OK);
     CHECK_EQ(shadow->world->counts.flushes, 1);
     CHECK_EQ(shadow->world->counts.zeroed, 64 * 4096);
-    shadow_end(shadow);
+    SHADOW_END(shadow);
 }
 
 /*
@@ -304,7 +293,7 @@ TEST(each_deferral_flag)
         CHECK_EQ(expect_lookup(shadow->world, mfn).owed & all, 0);
         CHECK_EQ(shadow_domain_start(shadow, 2), HVMEM_OK);
         CHECK_EQ(shadow->world->counts.flushes, 1);
-        shadow_end(shadow);
+        SHADOW_END(shadow);
     }
 }
 
@@ -323,7 +312,7 @@ TEST(scrub_is_paid_exactly)
         CHECK_EQ(shadow_free(shadow, dirty, 0), HVMEM_OK);
         CHECK_EQ(take(shadow, 2, 6, 0, &mfn), HVMEM_OK);
         CHECK_EQ(shadow->world->counts.zeroed, 4096);
-        shadow_end(shadow);
+        SHADOW_END(shadow);
     }
 }
 
@@ -345,7 +334,7 @@ TEST(noflush_refuses_rather_than_flush)
     CHECK_EQ(shadow_free(shadow, mfn, 5), HVMEM_OK);
     CHECK_EQ(shadow_free(shadow, low, 5), HVMEM_OK);
     CHECK_EQ(take(shadow, 0, 0, 0, &mfn), HVMEM_OK);
-    shadow_end(shadow);
+    SHADOW_END(shadow);
 }
 
 /* Paying fails at each step in turn: the frames go back with what they owe, counts exact. */
@@ -375,7 +364,7 @@ TEST(failed_payment_changes_nothing)
             } else {
                 CHECK(step > 4);
             }
-            shadow_end(shadow);
+            SHADOW_END(shadow);
         }
         CHECK_EQ(status, HVMEM_OK);
     }
@@ -401,7 +390,7 @@ TEST(failed_settle_keeps_the_rest)
         if (status != HVMEM_OK && step % 2 != 0)
             CHECK_EQ(shadow_settle(shadow, mfn, 16, all), HVMEM_OK);
         CHECK_EQ(shadow_domain_start(shadow, 2), HVMEM_OK);
-        shadow_end(shadow);
+        SHADOW_END(shadow);
     }
     CHECK_EQ(status, HVMEM_OK);
 }
@@ -436,5 +425,5 @@ TEST(no_secret_byte_survives)
             memset(world->content + mfn * 4096, id == 0 ? 0xee : 0x53, bytes);
         }
     }
-    shadow_end(shadow);
+    SHADOW_END(shadow);
 }

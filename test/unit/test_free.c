@@ -19,20 +19,6 @@ static struct shadow *shadow_with(hvmem_u64 frames, hvmem_u32 max_domains)
     return shadow;
 }
 
-static int shadow_end(struct shadow *shadow)
-{
-    struct world *world = shadow->world;
-    int good;
-
-    shadow_check(shadow);
-    good = CHECK(shadow->failure[0] == '\0');
-    if (!good)
-        test_note("%s", shadow->failure);
-    shadow_delete(shadow);
-    WORLD_END(world);
-    return good;
-}
-
 /* Every run inside blocks of several orders and owners, cut out and then the rest. */
 TEST(every_run_over_several_blocks)
 {
@@ -68,7 +54,7 @@ TEST(every_run_over_several_blocks)
             if (from + count != 32)
                 CHECK_EQ(shadow_free_run(shadow, from + count, 32 - from - count), HVMEM_OK);
             CHECK_EQ(shadow_free_count(shadow, HVMEM_NODE_ANY), 64);
-            if (!shadow_end(shadow))
+            if (!SHADOW_END(shadow))
                 return;
         }
 }
@@ -121,7 +107,7 @@ TEST(runs_across_banks)
     CHECK_EQ(shadow_alloc_bulk(shadow, &request, frames, 90, &done), HVMEM_OK);
     for (i = 0; i < 90; i += 9)
         CHECK_EQ(shadow_free_bulk(shadow, frames + i, 9, 0, &done), HVMEM_OK);
-    shadow_end(shadow);
+    SHADOW_END(shadow);
 }
 
 /* Bulk of every order, and single frees of its blocks in another order. */
@@ -149,7 +135,7 @@ TEST(bulk_of_every_order)
             if (++n % 16 == 0)
                 shadow_check(shadow);
         }
-        if (!shadow_end(shadow))
+        if (!SHADOW_END(shadow))
             return;
     }
 }
@@ -179,7 +165,7 @@ TEST(bulk_free_stops_where_it_must)
     shadow_check(shadow);
     CHECK_EQ(shadow_free_bulk(shadow, frames, 0, 0, &done), HVMEM_OK);
     CHECK_EQ(done, 0);
-    shadow_end(shadow);
+    SHADOW_END(shadow);
 }
 
 /* Large blocks by bulk, freed frame by frame through free_run. */
@@ -198,7 +184,7 @@ TEST(large_block_in_single_frames)
         shadow_check(shadow);
     }
     CHECK_EQ(expect_domain(shadow->domain[1].handle).pages, 0);
-    shadow_end(shadow);
+    SHADOW_END(shadow);
 }
 
 TEST(free_owned_checks_the_owner)
@@ -221,5 +207,5 @@ TEST(free_owned_checks_the_owner)
                      HVMEM_OK);
             shadow_check(shadow);
         }
-    shadow_end(shadow);
+    SHADOW_END(shadow);
 }

@@ -22,17 +22,6 @@ static struct shadow *bank_of_64(hvmem_u32 regime, hvmem_u32 flags)
     return shadow;
 }
 
-static void shadow_end(struct shadow *shadow)
-{
-    struct world *world = shadow->world;
-
-    shadow_check(shadow);
-    if (!CHECK(shadow->failure[0] == '\0'))
-        test_note("%s", shadow->failure);
-    shadow_delete(shadow);
-    WORLD_END(world);
-}
-
 /* Each frame of a free heap alone. */
 TEST(each_free_frame)
 {
@@ -59,7 +48,7 @@ TEST(each_free_frame)
         CHECK_EQ(got, mfn);
         CHECK_EQ(shadow_free_run(shadow, 0, 64), HVMEM_OK);
         CHECK_FREE_BLOCKS(shadow->world, {0, 6});
-        shadow_end(shadow);
+        SHADOW_END(shadow);
     }
 }
 
@@ -96,7 +85,7 @@ TEST(each_frame_in_use)
             CHECK_EQ(expect_domain(shadow->domain[1].handle).pages, 0);
             CHECK_EQ(shadow_online(shadow, mfn + at), HVMEM_OK);
             CHECK_FREE_BLOCKS(world, {0, 6});
-            shadow_end(shadow);
+            SHADOW_END(shadow);
         }
 }
 
@@ -117,7 +106,7 @@ TEST(whole_block_freed_with_a_bad_frame)
         shadow_check(shadow);
         CHECK_EQ(hvmem_free_frames(shadow->world->heap), 63);
         CHECK_EQ(shadow_online(shadow, mfn + at), HVMEM_OK);
-        shadow_end(shadow);
+        SHADOW_END(shadow);
     }
 }
 
@@ -148,7 +137,7 @@ TEST(frames_in_caches)
     for (mfn = 0; mfn < 64; mfn += 3)
         CHECK_EQ(shadow_online(shadow, mfn), HVMEM_OK);
     CHECK_EQ(hvmem_free_frames(shadow->world->heap), 22);
-    shadow_end(shadow);
+    SHADOW_END(shadow);
 }
 
 /* Freed into a cache while it is to go: it goes and is not cached. */
@@ -169,7 +158,7 @@ TEST(leaving_frame_is_not_cached)
         shadow_check(shadow);
     }
     CHECK_EQ(expect_stats(shadow->world, 0).offline, 2);
-    shadow_end(shadow);
+    SHADOW_END(shadow);
 }
 
 /* A bank with a frame out of service cannot be removed; after online it can. */
@@ -181,7 +170,7 @@ TEST(removal_waits_for_offline_frames)
     CHECK_EQ(shadow_remove(shadow, 0, 64), HVMEM_E_BUSY);
     CHECK_EQ(shadow_online(shadow, 33), HVMEM_OK);
     CHECK_EQ(shadow_remove(shadow, 0, 64), HVMEM_OK);
-    shadow_end(shadow);
+    SHADOW_END(shadow);
 }
 
 /* While caches are drained for the frame its bank goes, comes back, and another takes its place. */

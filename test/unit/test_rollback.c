@@ -83,14 +83,10 @@ static unsigned disarm(struct scene *scene)
 
 static int scene_end(struct scene *scene, const char *what, unsigned k)
 {
-    int good;
+    bool good = SHADOW_END(scene->shadow);
 
-    shadow_check(scene->shadow);
-    good = CHECK(scene->shadow->failure[0] == '\0');
     if (!good)
-        test_note("%s failing at step %u: %s", what, k, scene->shadow->failure);
-    shadow_delete(scene->shadow);
-    WORLD_END(scene->world);
+        test_note("%s failing at step %u", what, k);
     return good;
 }
 

@@ -17,20 +17,6 @@ static struct shadow *shadow_with(hvmem_mfn base, hvmem_u64 frames, hvmem_u64 sp
     return shadow;
 }
 
-static int shadow_end(struct shadow *shadow, const char *what)
-{
-    struct world *world = shadow->world;
-    int good;
-
-    shadow_check(shadow);
-    good = CHECK(shadow->failure[0] == '\0');
-    if (!good)
-        test_note("%s: %s", what, shadow->failure);
-    shadow_delete(shadow);
-    WORLD_END(world);
-    return good;
-}
-
 /* Every request on what is free now; each run goes back at once. */
 static void every_request(struct shadow *shadow, hvmem_mfn limit)
 {
@@ -70,7 +56,7 @@ TEST(every_window_and_alignment)
             if (reserved[i] >> bit & 1)
                 shadow_reserve(shadow, 1 + bit, 1);
         every_request(shadow, 18);
-        if (!shadow_end(shadow, "windows"))
+        if (!SHADOW_END(shadow))
             return;
     }
 }
@@ -99,7 +85,7 @@ TEST(random_windows)
                 shadow_free_run(shadow, mfn, request.count);
             shadow_check(shadow);
         }
-        if (!shadow_end(shadow, "random windows"))
+        if (!SHADOW_END(shadow))
             return;
     }
 }
@@ -120,7 +106,7 @@ TEST(tail_is_given_back)
         CHECK_EQ(hvmem_free_frames(shadow->world->heap), 32 - count);
         for (i = count; i > 0; i--)
             shadow_free_run(shadow, mfn + i - 1, 1);
-        if (!shadow_end(shadow, "tail"))
+        if (!SHADOW_END(shadow))
             return;
     }
 }
@@ -144,7 +130,7 @@ TEST(blocks_in_windows)
                 if (shadow_alloc(shadow, &request, &mfn) == HVMEM_OK)
                     shadow_free(shadow, mfn, order);
             }
-    shadow_end(shadow, "blocks in windows");
+    SHADOW_END(shadow);
 }
 
 /* Each colour has just its frames, to the last one. */
@@ -168,7 +154,7 @@ TEST(colours)
             shadow_check(shadow);
         }
         CHECK_EQ(hvmem_free_frames(shadow->world->heap), 0);
-        shadow_end(shadow, "colours");
+        SHADOW_END(shadow);
     }
 }
 

@@ -9,19 +9,6 @@
 
 static struct stage2_rig rig;
 
-static void begin(uint32_t format)
-{
-    stage2_rig_prepare(&rig, format);
-    REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
-}
-
-static void finish(void)
-{
-    rig_check_counts(&rig);
-    CHECK_EQ(rig_conflicts(&rig), 0);
-    stage2_rig_close(&rig);
-}
-
 /* Whether hardware sees gfn at mfn, in a leaf of that order. */
 static int sees(uint64_t gfn, uint64_t mfn, unsigned order)
 {
@@ -50,7 +37,7 @@ TEST(maps_with_the_largest_leaf_that_fits)
     int i;
 
     for (i = 0; i < 3; i++) {
-        begin(formats[i]);
+        stage2_rig_begin(&rig, formats[i]);
         /* From 4 KiB below a 2 MiB border to 8 KiB beyond 1 GiB. */
         CHECK_EQ(rig_map(&rig, GIB - 513, GIB + 515, 3 * GIB - 513, 7, 0, &done), HVMEM_OK);
         CHECK_EQ(done, GIB + 515);
@@ -65,7 +52,7 @@ TEST(maps_with_the_largest_leaf_that_fits)
         /* Frames out of step with the guest's: small leaves. */
         CHECK_EQ(rig_map(&rig, 3 * GIB, 1024, 1, 3, 2, &done), HVMEM_OK);
         CHECK(sees(3 * GIB, 1, 0) && sees(3 * GIB + 1023, 1024, 0));
-        finish();
+        stage2_rig_finish(&rig);
     }
 }
 
@@ -77,7 +64,7 @@ TEST(the_largest_leaf_is_a_choice)
     CHECK_EQ(rig_map(&rig, GIB, GIB, 0, 7, 0, NULL), HVMEM_OK);
     CHECK(sees(GIB + 5, 5, 9));
     CHECK_EQ(rig_stats(&rig).leaves[1], 512);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 TEST(geometry_of_arm64_roots)
@@ -121,7 +108,7 @@ TEST(geometry_of_arm64_roots)
         CHECK_EQ(rig_map(&rig, top, 1, 0, 7, 0, NULL), HVMEM_E_RANGE);
         CHECK_EQ(unmap(0, top, NULL), HVMEM_OK);
         CHECK_EQ(rig_stats(&rig).tables, known[i].tables);
-        finish();
+        stage2_rig_finish(&rig);
     }
 }
 
@@ -152,7 +139,7 @@ TEST(refuses_geometry_that_hardware_has_not)
     hvmem_size bytes;
     unsigned i;
 
-    begin(HVMEM_S2_ARM64);
+    stage2_rig_begin(&rig, HVMEM_S2_ARM64);
     for (i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         config = rig.config;
         config.format = bad[i].format;
@@ -169,7 +156,7 @@ TEST(refuses_geometry_that_hardware_has_not)
     config = rig.config;
     config.size--;
     CHECK_EQ(hvmem_stage2_size(&config, &bytes), HVMEM_E_VERSION);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 TEST(B38_a_range_that_covers_blocks_in_part)
@@ -180,7 +167,7 @@ TEST(B38_a_range_that_covers_blocks_in_part)
     int i;
 
     for (i = 0; i < 3; i++) {
-        begin(formats[i]);
+        stage2_rig_begin(&rig, formats[i]);
         CHECK_EQ(rig_map(&rig, 0, 3 * 512, 0x10000, 7, 0, NULL), HVMEM_OK);
         CHECK_EQ(rig_stats(&rig).leaves[1], 3);
         CHECK(rig_access(&rig, 0, 0x100000, WALK_R) >= 0);
@@ -199,7 +186,7 @@ TEST(B38_a_range_that_covers_blocks_in_part)
         CHECK_EQ(unmap(GIB + 0x201, 0x200, &done), HVMEM_OK);
         CHECK(sees(GIB + 0x200, 0x20200, 0) && gone(GIB + 0x201) && gone(GIB + 0x400));
         CHECK(sees(GIB + 0x401, 0x20401, 0) && sees(GIB + 0x600, 0x20600, 9));
-        finish();
+        stage2_rig_finish(&rig);
     }
 }
 
@@ -207,7 +194,7 @@ TEST(B38_the_end_of_the_space_and_all_of_it)
 {
     uint64_t top, done;
 
-    begin(HVMEM_S2_ARM64);
+    stage2_rig_begin(&rig, HVMEM_S2_ARM64);
     top = 1ull << 20;
     CHECK_EQ(rig_map(&rig, 0, top, 0, 7, 0, NULL), HVMEM_OK);
     CHECK_EQ(rig_stats(&rig).leaves[2], 4);
@@ -219,14 +206,14 @@ TEST(B38_the_end_of_the_space_and_all_of_it)
     CHECK_EQ(rig_stats(&rig).frames, 0);
     CHECK_EQ(rig_stats(&rig).tables, 1);
     CHECK_EQ(unmap(0, 0, &done), HVMEM_E_RANGE);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 TEST(B38_no_empty_tables_are_left_behind)
 {
     uint64_t i;
 
-    begin(HVMEM_S2_NPT);
+    stage2_rig_begin(&rig, HVMEM_S2_NPT);
     for (i = 0; i < 1024; i++)
         CHECK_EQ(rig_map(&rig, GIB + i, 1, 0x5000 + 2 * i, 7, 0, NULL), HVMEM_OK);
     CHECK_EQ(rig_stats(&rig).tables, 5);
@@ -238,7 +225,7 @@ TEST(B38_no_empty_tables_are_left_behind)
     for (i = 600; i-- > 0;)
         CHECK_EQ(unmap(GIB + i, 1, NULL), HVMEM_OK);
     CHECK_EQ(rig_stats(&rig).tables, 1);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 TEST(B38_orders_1_to_18)
@@ -246,7 +233,7 @@ TEST(B38_orders_1_to_18)
     unsigned order;
     uint64_t gfn, done;
 
-    begin(HVMEM_S2_EPT);
+    stage2_rig_begin(&rig, HVMEM_S2_EPT);
     for (order = 1; order <= 18; order++) {
         gfn = 1ull << order;
         CHECK_EQ(rig_map(&rig, gfn, 1ull << order, gfn, 7, 0, NULL), HVMEM_OK);
@@ -258,7 +245,7 @@ TEST(B38_orders_1_to_18)
         CHECK(gone(gfn) && gone(gfn + (1ull << order) - 1));
     }
     CHECK_EQ(rig_stats(&rig).splits, 0);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 TEST(rights_change_page_by_page)
@@ -268,7 +255,7 @@ TEST(rights_change_page_by_page)
     int i;
 
     for (i = 0; i < 3; i++) {
-        begin(formats[i]);
+        stage2_rig_begin(&rig, formats[i]);
         CHECK_EQ(rig_map(&rig, 0, 1024, 0x10000, 7, 0, NULL), HVMEM_OK);
         CHECK(rig_access(&rig, 0, 0x5000, WALK_W) >= 0);
         CHECK_EQ(hvmem_stage2_protect(rig.s2, 5, 1, WALK_R, NULL, &done), HVMEM_OK);
@@ -287,13 +274,13 @@ TEST(rights_change_page_by_page)
         CHECK_EQ(hvmem_stage2_protect(rig.s2, 0, 4096, 5, NULL, &done), HVMEM_OK);
         CHECK_EQ(done, 4096);
         CHECK_EQ(rig_walk(&rig, 1023).rights, 5);
-        finish();
+        stage2_rig_finish(&rig);
     }
 }
 
 TEST(what_goes_is_flushed_by_itself)
 {
-    begin(HVMEM_S2_ARM64);
+    stage2_rig_begin(&rig, HVMEM_S2_ARM64);
     CHECK_EQ(rig_map(&rig, 0, 512, 0x10000, 7, 0, NULL), HVMEM_OK);
     CHECK_EQ(rig_map(&rig, 0x300, 2, 0x20000, 7, 0, NULL), HVMEM_OK);
     CHECK_EQ(rig_map(&rig, GIB, GIB, GIB, 7, 0, NULL), HVMEM_OK);
@@ -319,7 +306,7 @@ TEST(what_goes_is_flushed_by_itself)
     CHECK_EQ(unmap(0, 512, NULL), HVMEM_OK);
     CHECK_EQ(rig_map(&rig, 0, 512, 0x30000, 7, 0, NULL), HVMEM_OK);
     CHECK_EQ(rig.flushes, 3);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 /* ---- break before make ---------------------------------------------------------------------- */
@@ -372,7 +359,7 @@ TEST(a_split_breaks_before_it_makes)
         CHECK_EQ(rig_stats(&rig).merges, 1);
         CHECK_EQ(rig_stats(&rig).tables, 2);
         CHECK(rig_access(&rig, 0, 0x9000, WALK_W) >= 0);
-        finish();
+        stage2_rig_finish(&rig);
     }
 }
 
@@ -388,12 +375,12 @@ TEST(the_erratum_overrides_the_capability)
     CHECK_EQ(unmap(8, 1, NULL), HVMEM_OK);
     rig.on_flush = NULL;
     CHECK_EQ(broken_seen, 1);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 TEST(merges_only_what_continues)
 {
-    begin(HVMEM_S2_ARM64);
+    stage2_rig_begin(&rig, HVMEM_S2_ARM64);
     CHECK_EQ(rig_map(&rig, 0, 512, 0x10001, 7, 0, NULL), HVMEM_OK); /* misaligned */
     CHECK_EQ(rig_map(&rig, 512, 511, 0x20000, 7, 0, NULL), HVMEM_OK);
     CHECK_EQ(rig_map(&rig, 1023, 1, 0x30000, 7, 0, NULL), HVMEM_OK); /* another frame */
@@ -407,12 +394,12 @@ TEST(merges_only_what_continues)
     CHECK_EQ(hvmem_stage2_merge(rig.s2, 1024, 512, NULL), HVMEM_OK);
     CHECK_EQ(rig_stats(&rig).merges, 1);
     CHECK(sees(1030, 0x20006, 9));
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 TEST(merges_up_to_1_gib)
 {
-    begin(HVMEM_S2_NPT);
+    stage2_rig_begin(&rig, HVMEM_S2_NPT);
     CHECK_EQ(rig_map(&rig, GIB, GIB, 0, 7, 0, NULL), HVMEM_OK);
     CHECK_EQ(hvmem_stage2_protect(rig.s2, GIB + 700, 3, 1, NULL, NULL), HVMEM_OK);
     CHECK_EQ(rig_stats(&rig).splits, 2);
@@ -420,5 +407,5 @@ TEST(merges_up_to_1_gib)
     CHECK_EQ(hvmem_stage2_merge(rig.s2, 0, 4 * GIB, NULL), HVMEM_OK);
     CHECK(sees(GIB + 700, 700, 18));
     CHECK_EQ(rig_stats(&rig).tables, 2);
-    finish();
+    stage2_rig_finish(&rig);
 }

@@ -20,28 +20,7 @@ static void begin(uint32_t format)
     REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
 }
 
-static void finish(void)
-{
-    rig_check_counts(&rig);
-    stage2_rig_close(&rig);
-}
-
 /* ---- touched since ------------------------------------------------------------------------------ */
-
-static void arm(void)
-{
-    struct hvmem_cursor cursor = {{0}};
-
-    CHECK_EQ(hvmem_track_arm(rig.s2, &cursor), HVMEM_OK);
-}
-
-static int touched(uint64_t gfn)
-{
-    struct hvmem_stage2_leaf leaf;
-
-    CHECK_EQ(hvmem_stage2_lookup(rig.s2, gfn, &leaf), HVMEM_OK);
-    return leaf.state == HVMEM_S2_TOUCHED;
-}
 
 static uint64_t touched_frames(uint64_t gfn, uint64_t frames)
 {
@@ -71,11 +50,11 @@ TEST(a_broken_block_is_as_touched_as_it_was)
 
     for (i = 0; i < 3; i++) {
         broken_block(formats[i]);
-        CHECK(touched(3));
+        CHECK(rig_touched(&rig, 3));
         CHECK_EQ(touched_frames(0, 512), 512);
         CHECK_EQ(hvmem_stage2_merge(rig.s2, 0, 512, NULL), HVMEM_OK);
-        CHECK(touched(3));
-        finish();
+        CHECK(rig_touched(&rig, 3));
+        stage2_rig_finish(&rig);
     }
 }
 
@@ -91,14 +70,14 @@ TEST(arming_makes_a_broken_block_untouched)
 
         pushed = i / 3;
         broken_block(formats[i % 3]);
-        arm();
+        CHECK_EQ(rig_arm(&rig), HVMEM_OK);
         if (pushed)
             CHECK(rig_access(&rig, 0, 512 << 12, WALK_R) > 0);
-        CHECK_EQ(touched(512), pushed);
-        CHECK(!touched(3));
+        CHECK_EQ(rig_touched(&rig, 512), pushed);
+        CHECK(!rig_touched(&rig, 3));
         CHECK_EQ(touched_frames(0, 512), 0);
         CHECK_EQ(hvmem_stage2_merge(rig.s2, 0, 512, NULL), HVMEM_OK);
-        CHECK(!touched(3));
+        CHECK(!rig_touched(&rig, 3));
         CHECK_EQ(touched_frames(0, 512), 0);
         do
             status = hvmem_track_setway(rig.s2, 0, &cursor, &progress);
@@ -106,8 +85,8 @@ TEST(arming_makes_a_broken_block_untouched)
         CHECK_EQ(status, HVMEM_OK);
         CHECK_EQ(progress.noted, pushed);
         CHECK(rig_access(&rig, 1, 3 << 12, WALK_R) > 0);
-        CHECK(touched(3));
-        finish();
+        CHECK(rig_touched(&rig, 3));
+        stage2_rig_finish(&rig);
     }
 }
 
@@ -125,13 +104,13 @@ TEST(arming_makes_broken_blocks_of_1_gib_untouched)
         CHECK(hvmem_stage2_merge(rig.s2, 0x40000, 0x40000, NULL) < 0);
         rig.fail_flushes = 0;
         CHECK_EQ(touched_frames(0x40000, 0x40000), 0x40000);
-        arm();
+        CHECK_EQ(rig_arm(&rig), HVMEM_OK);
         CHECK(rig_access(&rig, 0, 0x80000ull << 12, WALK_R) > 0);
         CHECK_EQ(touched_frames(0x40000, 0x40000), 0);
         CHECK_EQ(hvmem_stage2_merge(rig.s2, 0x40000, 0x40000, NULL), HVMEM_OK);
         CHECK_EQ(touched_frames(0x40000, 0x40000), 0);
         CHECK_EQ(touched_frames(0x80000, 0x40000), 0x40000);
-        finish();
+        stage2_rig_finish(&rig);
     }
 }
 
@@ -216,7 +195,7 @@ TEST(nothing_is_broken_beside_a_device)
         rig.on_flush = NULL;
         CHECK_EQ(hvmem_stage2_unmap(rig.s2, 0, 512, NULL, &done), HVMEM_OK);
         CHECK_EQ(remove_device(), HVMEM_OK);
-        finish();
+        stage2_rig_finish(&rig);
     }
 }
 
@@ -237,7 +216,7 @@ TEST(sizes_change_beside_a_device_where_no_break_is_needed)
         CHECK(rig.flushes > 0);
         rig.on_flush = NULL;
         CHECK_EQ(remove_device(), HVMEM_OK);
-        finish();
+        stage2_rig_finish(&rig);
     }
 }
 
@@ -269,7 +248,7 @@ TEST(no_device_comes_while_an_entry_is_broken)
         if (came != HVMEM_OK)
             CHECK_EQ(add_device(), HVMEM_OK);
         CHECK_EQ(remove_device(), HVMEM_OK);
-        finish();
+        stage2_rig_finish(&rig);
     }
 }
 
@@ -292,6 +271,6 @@ TEST(no_device_comes_while_a_merge_has_failed)
                 CHECK_EQ(hvmem_stage2_unmap(rig.s2, 0, 1024, NULL, NULL), HVMEM_OK);
             CHECK_EQ(add_device(), HVMEM_OK);
             CHECK_EQ(remove_device(), HVMEM_OK);
-            finish();
+            stage2_rig_finish(&rig);
         }
 }

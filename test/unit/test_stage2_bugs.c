@@ -8,39 +8,6 @@
 
 static struct stage2_rig rig;
 
-static void begin(uint32_t format)
-{
-    stage2_rig_prepare(&rig, format);
-    REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
-}
-
-static void finish(void)
-{
-    rig_check_counts(&rig);
-    CHECK_EQ(rig_conflicts(&rig), 0);
-    stage2_rig_close(&rig);
-}
-
-static hvmem_status arm(void)
-{
-    struct hvmem_cursor cursor;
-    hvmem_status status;
-
-    memset(&cursor, 0, sizeof cursor);
-    do
-        status = hvmem_track_arm(rig.s2, &cursor);
-    while (status == HVMEM_AGAIN);
-    return status;
-}
-
-static hvmem_u32 fault(uint64_t gfn, unsigned access)
-{
-    hvmem_u32 outcome = 99;
-
-    CHECK_EQ(hvmem_stage2_fault(rig.s2, gfn << 12, access, &outcome), HVMEM_OK);
-    return outcome;
-}
-
 /* ---- B36: invalid for hardware is not unmapped ---------------------------------------------- */
 
 static void gone_for_good(uint64_t gfn, int level)
@@ -51,9 +18,9 @@ static void gone_for_good(uint64_t gfn, int level)
 
     CHECK_EQ(walk_raw(&rig.tables, gfn << 12, level), 0);
     /* A fault a level, which makes the tables above valid again, and not one that repairs the page. */
-    for (i = 0; i < 3 && fault(gfn, WALK_R) == HVMEM_FAULT_ENTER; i++)
+    for (i = 0; i < 3 && rig_fault(&rig, gfn, WALK_R) == HVMEM_FAULT_ENTER; i++)
         ;
-    CHECK_EQ(fault(gfn, WALK_R), HVMEM_FAULT_UNMAPPED);
+    CHECK_EQ(rig_fault(&rig, gfn, WALK_R), HVMEM_FAULT_UNMAPPED);
     CHECK_EQ(rig_access(&rig, 0, gfn << 12, WALK_R), -1);
     CHECK_EQ(rig_access(&rig, 1, gfn << 12, WALK_R), -1);
     CHECK_EQ(hvmem_stage2_lookup(rig.s2, gfn, &leaf), HVMEM_E_FREE);
@@ -66,10 +33,10 @@ TEST(B36_a_tracked_entry_is_really_removed)
     int i;
 
     for (i = 0; i < 3; i++) {
-        begin(formats[i]);
+        stage2_rig_begin(&rig, formats[i]);
         CHECK_EQ(rig_map(&rig, 0x100, 8, 0x9000, 7, 0, NULL), HVMEM_OK);
         CHECK_EQ(rig_map(&rig, 512, 512, 0x10000, 7, 0, NULL), HVMEM_OK);
-        CHECK_EQ(arm(), HVMEM_OK);
+        CHECK_EQ(rig_arm(&rig), HVMEM_OK);
         CHECK_EQ(rig_walk(&rig, 0x100).kind, WALK_INVALID);
         CHECK_EQ(hvmem_stage2_lookup(rig.s2, 0x100, &leaf), HVMEM_OK);
         CHECK_EQ(leaf.state, 0);
@@ -87,7 +54,7 @@ TEST(B36_a_tracked_entry_is_really_removed)
         CHECK_EQ(rig_access(&rig, 0, 0x102000, WALK_W), -1);
         CHECK(rig_access(&rig, 0, 0x102000, WALK_R) >= 0);
         CHECK_EQ(rig_stats(&rig).frames, 7 + 511);
-        finish();
+        stage2_rig_finish(&rig);
     }
 }
 
@@ -96,32 +63,32 @@ TEST(B36_armed_twice_and_touched_by_two_cpus_at_once)
     uint64_t repairs;
     hvmem_u32 a, b;
 
-    begin(HVMEM_S2_ARM64);
+    stage2_rig_begin(&rig, HVMEM_S2_ARM64);
     CHECK_EQ(rig_map(&rig, 0, 16, 0x9000, 7, 0, NULL), HVMEM_OK);
-    CHECK_EQ(arm(), HVMEM_OK);
-    CHECK_EQ(arm(), HVMEM_OK);
+    CHECK_EQ(rig_arm(&rig), HVMEM_OK);
+    CHECK_EQ(rig_arm(&rig), HVMEM_OK);
     /* Both faulted before either was handled: root entry, table, page. */
-    a = fault(3, WALK_R);
-    b = fault(3, WALK_R);
+    a = rig_fault(&rig, 3, WALK_R);
+    b = rig_fault(&rig, 3, WALK_R);
     CHECK_EQ(a, HVMEM_FAULT_ENTER);
     CHECK_EQ(b, HVMEM_FAULT_ENTER);
-    fault(3, WALK_R);
+    rig_fault(&rig, 3, WALK_R);
     repairs = rig_stats(&rig).repairs;
     CHECK_EQ(repairs, 1);
-    fault(3, WALK_R);
+    rig_fault(&rig, 3, WALK_R);
     CHECK_EQ(rig_stats(&rig).repairs, 1);
     CHECK_EQ(rig_access(&rig, 0, 3 << 12, WALK_R), 0);
     CHECK_EQ(rig_access(&rig, 1, 3 << 12, WALK_R), 0);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 TEST(B36_one_touched_entry_makes_the_range_young_once)
 {
     uint64_t young, flushes;
 
-    begin(HVMEM_S2_EPT);
+    stage2_rig_begin(&rig, HVMEM_S2_EPT);
     CHECK_EQ(rig_map(&rig, 0x200, 512, 0x9001, 7, 0, NULL), HVMEM_OK); /* small entries */
-    CHECK_EQ(arm(), HVMEM_OK);
+    CHECK_EQ(rig_arm(&rig), HVMEM_OK);
     CHECK(rig_access(&rig, 0, (uint64_t)(0x200 + 300) << 12, WALK_W) > 0);
     flushes = rig.flushes;
     CHECK_EQ(hvmem_track_age(rig.s2, 0x200, 512, HVMEM_AGE_CLEAR, &young), HVMEM_OK);
@@ -134,7 +101,7 @@ TEST(B36_one_touched_entry_makes_the_range_young_once)
     CHECK(rig_access(&rig, 1, (uint64_t)(0x200 + 300) << 12, WALK_W) > 0);
     CHECK_EQ(hvmem_track_age(rig.s2, 0x200, 512, 0, &young), HVMEM_OK);
     CHECK_EQ(young, 1);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 static hvmem_status forget(void *ctx, const struct hvmem_tlb_range *ranges, hvmem_u32 count,
@@ -155,14 +122,14 @@ TEST(B36_tables_shared_with_a_device_are_not_tracked)
     hvmem_u64 touched;
     int told = 0;
 
-    begin(HVMEM_S2_ARM64);
+    stage2_rig_begin(&rig, HVMEM_S2_ARM64);
     CHECK_EQ(rig_map(&rig, 0, 512, 0x10000, 7, 0, NULL), HVMEM_OK);
     memset(&device, 0, sizeof device);
     device.size = sizeof device;
     device.invalidate = forget;
     device.ctx = &told;
     CHECK_EQ(hvmem_notifier_add(hvmem_stage2_mapping(rig.s2), &device), HVMEM_OK);
-    CHECK_EQ(arm(), HVMEM_E_BUSY);
+    CHECK_EQ(rig_arm(&rig), HVMEM_E_BUSY);
     CHECK(!hvmem_track_armed(rig.s2));
     memset(&cursor, 0, sizeof cursor);
     CHECK_EQ(hvmem_track_setway(rig.s2, 0, &cursor, &progress), HVMEM_E_BUSY);
@@ -176,8 +143,8 @@ TEST(B36_tables_shared_with_a_device_are_not_tracked)
     memset(&cursor, 0, sizeof cursor);
     CHECK_EQ(hvmem_stage2_teardown(rig.s2, &cursor), HVMEM_E_BUSY);
     CHECK_EQ(hvmem_notifier_remove(hvmem_stage2_mapping(rig.s2), &device), HVMEM_OK);
-    CHECK_EQ(arm(), HVMEM_OK);
-    finish();
+    CHECK_EQ(rig_arm(&rig), HVMEM_OK);
+    stage2_rig_finish(&rig);
 }
 
 /* ---- B39: failures half-way ----------------------------------------------------------------- */
@@ -187,7 +154,7 @@ TEST(B39_a_split_that_fails_leaves_the_block_mapped, points)
     struct hvmem_stage2_leaf leaf;
     uint64_t done, i, used;
 
-    begin(HVMEM_S2_ARM64);
+    stage2_rig_begin(&rig, HVMEM_S2_ARM64);
     CHECK_EQ(rig_map(&rig, 512, 512, 0x10000, 7, 0, NULL), HVMEM_OK);
     CHECK(rig_access(&rig, 0, 700 << 12, WALK_W) >= 0);
     used = rig_stats(&rig).tables;
@@ -204,7 +171,7 @@ TEST(B39_a_split_that_fails_leaves_the_block_mapped, points)
     CHECK_EQ(done, 1);
     CHECK_EQ(hvmem_stage2_lookup(rig.s2, 700, &leaf), HVMEM_E_FREE);
     CHECK_EQ(rig_stats(&rig).frames, 511);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 /* Fails the k-th table of one operation for all k; what is reported is what changed. */
@@ -216,7 +183,7 @@ static void fail_each(int unmap)
     int k;
 
     for (k = 1; status; k++) {
-        begin(HVMEM_S2_NPT);
+        stage2_rig_begin(&rig, HVMEM_S2_NPT);
         if (unmap)
             CHECK_EQ(rig_map(&rig, 0, 0xc0000, 0, 7, 0, NULL), HVMEM_OK);
         rig.fail_tables = k;
@@ -234,7 +201,7 @@ static void fail_each(int unmap)
             CHECK_EQ(hvmem_stage2_lookup(rig.s2, i, &leaf) == HVMEM_OK,
                      unmap ? i >= start + done : i < start + done);
         start -= (uint64_t)unmap;
-        finish();
+        stage2_rig_finish(&rig);
         REQUIRE(k < 20);
     }
     CHECK(k > 2);
@@ -259,7 +226,7 @@ TEST(B39_protect_fails_at_each_table, points)
     int k;
 
     for (k = 1; status; k++) {
-        begin(HVMEM_S2_ARM64);
+        stage2_rig_begin(&rig, HVMEM_S2_ARM64);
         CHECK_EQ(rig_map(&rig, 0, 1024, 0x10000, 7, 0, NULL), HVMEM_OK);
         rig.fail_tables = k;
         status = hvmem_stage2_protect(rig.s2, 300, 500, WALK_R, NULL, &done);
@@ -272,7 +239,7 @@ TEST(B39_protect_fails_at_each_table, points)
             CHECK_EQ(leaf.rights, i >= 300 && i < 300 + done ? WALK_R : 7);
             CHECK_EQ(leaf.mfn, 0x10000 + i);
         }
-        finish();
+        stage2_rig_finish(&rig);
         REQUIRE(k < 20);
     }
 }
@@ -283,7 +250,7 @@ TEST(B39_what_a_domain_maps_is_all_or_nothing, points)
     hvmem_mfn mfn;
     hvmem_order order;
 
-    begin(HVMEM_S2_EPT);
+    stage2_rig_begin(&rig, HVMEM_S2_EPT);
     hvmem_stage2_ops(&ops);
     CHECK_EQ(ops.size, sizeof ops);
     /* Out of step with large leaves: two tables of pages; the second is refused. */
@@ -301,14 +268,14 @@ TEST(B39_what_a_domain_maps_is_all_or_nothing, points)
     CHECK_EQ(ops.map(rig.s2, 0x300, 0x9000, 31), HVMEM_E_ORDER);
     CHECK_EQ(ops.started(rig.s2), HVMEM_OK);
     CHECK(!hvmem_track_armed(rig.s2));
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 TEST(B39_a_flush_that_fails_leaves_the_block_mapped)
 {
     uint64_t done;
 
-    begin(HVMEM_S2_ARM64);
+    stage2_rig_begin(&rig, HVMEM_S2_ARM64);
     CHECK_EQ(rig_map(&rig, 512, 512, 0x10000, 7, 0, NULL), HVMEM_OK);
     CHECK(rig_access(&rig, 0, 700 << 12, WALK_W) >= 0);
     rig.fail_flushes = 2;
@@ -319,7 +286,7 @@ TEST(B39_a_flush_that_fails_leaves_the_block_mapped)
     CHECK_EQ(rig_walk(&rig, 700).shift, 21);
     CHECK_EQ(hvmem_stage2_unmap(rig.s2, 700, 1, NULL, &done), HVMEM_OK);
     CHECK_EQ(rig_holds(&rig, 700, 1), 0);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 /* ---- tables: accounting and limits ---------------------------------------------------------- */
@@ -343,7 +310,7 @@ TEST(tables_have_a_limit_and_an_owner)
     CHECK_EQ(rig_stats(&rig).tables + rig_stats(&rig).pool, 4);
     CHECK_EQ(rig_map(&rig, 1024, 1, 9, 7, 0, &done), HVMEM_OK);
     CHECK_EQ(hvmem_stage2_reserve(rig.s2, 1), HVMEM_E_LIMIT);
-    finish();
+    stage2_rig_finish(&rig);
     rig.config.max_tables = 0;
     stage2_rig_prepare(&rig, HVMEM_S2_ARM64);
     REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
@@ -351,7 +318,7 @@ TEST(tables_have_a_limit_and_an_owner)
     CHECK_EQ(rig_stats(&rig).pool, 5);
     CHECK_EQ(hvmem_domain_stats(rig.domain, &owner), HVMEM_OK);
     CHECK_EQ(owner.pages, 0); /* the host pays */
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 /* ---- first touch ---------------------------------------------------------------------------- */
@@ -362,7 +329,7 @@ TEST(first_touch_cleans_before_the_guest_gets_in)
     struct hvmem_domain_ops ops;
     int faults;
 
-    begin(HVMEM_S2_ARM64);
+    stage2_rig_begin(&rig, HVMEM_S2_ARM64);
     hvmem_stage2_ops(&ops);
     CHECK_EQ(ops.map_untouched(rig.s2, 0, RIG_BASE + 512, 9), HVMEM_OK);
     CHECK_EQ(ops.map_untouched(rig.s2, 0x300, RIG_BASE + 100, 0), HVMEM_OK);
@@ -384,14 +351,14 @@ TEST(first_touch_cleans_before_the_guest_gets_in)
     CHECK_EQ(leaf.state, HVMEM_S2_TOUCHED);
     CHECK_EQ(leaf.order, 9);
     CHECK_EQ(rig_access(&rig, 0, 0x9000, WALK_W), 0);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 TEST(first_touch_waits_for_every_large_leaf_at_once)
 {
     int i, round;
 
-    begin(HVMEM_S2_NPT);
+    stage2_rig_begin(&rig, HVMEM_S2_NPT);
     /* More leaves in progress than there are records: one goes by pages. */
     for (i = 0; i < 12; i++) {
         struct hvmem_stage2_leaf leaf;
@@ -399,13 +366,13 @@ TEST(first_touch_waits_for_every_large_leaf_at_once)
 
         hvmem_stage2_ops(&ops);
         CHECK_EQ(ops.map_untouched(rig.s2, (uint64_t)i * 512, RIG_BASE + 512, 9), HVMEM_OK);
-        CHECK(fault((uint64_t)i * 512 + 3, WALK_R) == HVMEM_FAULT_AGAIN || i >= 8);
+        CHECK(rig_fault(&rig, (uint64_t)i * 512 + 3, WALK_R) == HVMEM_FAULT_AGAIN || i >= 8);
         CHECK_EQ(hvmem_stage2_lookup(rig.s2, (uint64_t)i * 512 + 3, &leaf), HVMEM_OK);
         CHECK(i < 8 ? leaf.order == 9 : i > 8 || leaf.order == 0);
     }
     for (round = 0; round < 12; round++)
         CHECK(rig_access(&rig, 0, (uint64_t)round * 512 << 12, WALK_R) >= 0);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 static void disarm(void)
@@ -427,10 +394,10 @@ TEST(first_touch_after_dma_is_refused)
     struct hvmem_domain_ops ops;
     int told = 0;
 
-    begin(HVMEM_S2_ARM64);
+    stage2_rig_begin(&rig, HVMEM_S2_ARM64);
     hvmem_stage2_ops(&ops);
     CHECK_EQ(ops.map_untouched(rig.s2, 0, RIG_BASE + 512, 9), HVMEM_OK);
-    CHECK_EQ(arm(), HVMEM_OK);
+    CHECK_EQ(rig_arm(&rig), HVMEM_OK);
     /* Before a device may walk the tables everything is cleaned and valid. */
     disarm();
     CHECK_EQ(rig.lines, 32768);
@@ -442,7 +409,7 @@ TEST(first_touch_after_dma_is_refused)
     CHECK_EQ(hvmem_notifier_add(hvmem_stage2_mapping(rig.s2), &device), HVMEM_OK);
     CHECK_EQ(ops.map_untouched(rig.s2, 512, RIG_BASE + 512, 9), HVMEM_E_BUSY);
     CHECK_EQ(hvmem_notifier_remove(hvmem_stage2_mapping(rig.s2), &device), HVMEM_OK);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 /* Behind where a disarm has got to a frame is mapped that waits: its end does not let a device in. */
@@ -454,7 +421,7 @@ TEST(first_touch_mapped_beside_a_disarm_keeps_devices_out)
     hvmem_status status;
     int told = 0;
 
-    begin(HVMEM_S2_ARM64);
+    stage2_rig_begin(&rig, HVMEM_S2_ARM64);
     hvmem_stage2_ops(&ops);
     CHECK_EQ(ops.map_untouched(rig.s2, 0x300, RIG_BASE + 512, 0), HVMEM_OK);
     CHECK_EQ(ops.map_untouched(rig.s2, 0x700, RIG_BASE + 513, 0), HVMEM_OK);
@@ -474,7 +441,7 @@ TEST(first_touch_mapped_beside_a_disarm_keeps_devices_out)
     disarm();
     CHECK_EQ(hvmem_notifier_add(hvmem_stage2_mapping(rig.s2), &device), HVMEM_OK);
     CHECK_EQ(hvmem_notifier_remove(hvmem_stage2_mapping(rig.s2), &device), HVMEM_OK);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 TEST(first_touch_is_refused_beside_a_device)
@@ -515,7 +482,7 @@ TEST(first_touch_is_refused_beside_a_device)
     CHECK_EQ(leaf.mfn, 0x10000);
     CHECK_EQ(hvmem_notifier_remove(hvmem_stage2_mapping(rig.s2), &device), HVMEM_OK);
     CHECK_EQ(rig_map(&rig, 1, 1, 0x10001, 7, 0, NULL), HVMEM_OK);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 TEST(B39_a_merge_whose_flush_fails_stays_broken)
@@ -523,7 +490,7 @@ TEST(B39_a_merge_whose_flush_fails_stays_broken)
     struct hvmem_stage2_leaf leaf;
     uint64_t done;
 
-    begin(HVMEM_S2_ARM64);
+    stage2_rig_begin(&rig, HVMEM_S2_ARM64);
     CHECK_EQ(rig_map(&rig, 512, 512, 0x10000, 7, 0, NULL), HVMEM_OK);
     CHECK_EQ(hvmem_stage2_protect(rig.s2, 700, 1, WALK_R, NULL, &done), HVMEM_OK);
     CHECK_EQ(hvmem_stage2_protect(rig.s2, 700, 1, 7, NULL, &done), HVMEM_OK);
@@ -540,7 +507,7 @@ TEST(B39_a_merge_whose_flush_fails_stays_broken)
     CHECK_EQ(rig_walk(&rig, 700).kind, WALK_LEAF);
     CHECK_EQ(rig_walk(&rig, 700).shift, 21);
     CHECK(rig_access(&rig, 0, 700 << 12, WALK_W) >= 0);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 /* ---- on demand ------------------------------------------------------------------------------ */
@@ -578,9 +545,9 @@ TEST(frames_on_demand)
     REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
     answer = HVMEM_AGAIN;
     give_order = 0;
-    CHECK_EQ(fault(7, WALK_R), HVMEM_FAULT_AGAIN);
+    CHECK_EQ(rig_fault(&rig, 7, WALK_R), HVMEM_FAULT_AGAIN);
     answer = HVMEM_E_NOMEM;
-    CHECK_EQ(fault(7, WALK_R), HVMEM_FAULT_UNMAPPED);
+    CHECK_EQ(rig_fault(&rig, 7, WALK_R), HVMEM_FAULT_UNMAPPED);
     answer = HVMEM_OK;
     CHECK(rig_access(&rig, 0, 0x7000, WALK_W) >= 0);
     CHECK_EQ(rig_walk(&rig, 7).address, 0x5007000);
@@ -588,11 +555,11 @@ TEST(frames_on_demand)
     CHECK_EQ(given, 3);
     /* A large answer where something is mapped already. */
     give_order = 9;
-    CHECK_EQ(fault(8, WALK_R), HVMEM_FAULT_ENTER);
+    CHECK_EQ(rig_fault(&rig, 8, WALK_R), HVMEM_FAULT_ENTER);
     CHECK_EQ(lost, 1);
     CHECK(rig_access(&rig, 0, 0x400000, WALK_R) >= 0);
     CHECK_EQ(rig_walk(&rig, 0x400).shift, 21);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 TEST(unclean_frames_on_demand_are_refused_beside_a_device)
@@ -619,10 +586,10 @@ TEST(unclean_frames_on_demand_are_refused_beside_a_device)
     CHECK_EQ(lost, 1);
     CHECK_EQ(rig_stats(&rig).frames, 0);
     give_state = 0;
-    CHECK_EQ(fault(7, WALK_R), HVMEM_FAULT_ENTER);
+    CHECK_EQ(rig_fault(&rig, 7, WALK_R), HVMEM_FAULT_ENTER);
     CHECK_EQ(rig_stats(&rig).frames, 1);
     CHECK_EQ(hvmem_notifier_remove(hvmem_stage2_mapping(rig.s2), &device), HVMEM_OK);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 /* ---- numbers of a guest --------------------------------------------------------------------- */
@@ -684,7 +651,7 @@ TEST(numbers_of_a_guest_are_refused)
     struct hvmem_cursor cursor, other;
     hvmem_u32 outcome;
 
-    begin(HVMEM_S2_ARM64);
+    stage2_rig_begin(&rig, HVMEM_S2_ARM64);
     CHECK_EQ(rig_map(&rig, 3, 1, 5, 7, 0, NULL), HVMEM_OK);
     CHECK_EQ(hvmem_stage2_unmap(rig.s2, top, 1, NULL, &done), HVMEM_E_RANGE);
     CHECK_EQ(done, 0);
@@ -709,7 +676,7 @@ TEST(numbers_of_a_guest_are_refused)
     CHECK_EQ(rig.reported, reported); /* a guest cannot fill the host's log */
     CHECK_EQ(hvmem_stage2_fault(rig.s2, 0, 0, &outcome), HVMEM_E_ARG);
     CHECK_EQ(hvmem_stage2_fault(rig.s2, 0, 8, &outcome), HVMEM_E_ARG);
-    CHECK_EQ(fault(0, WALK_R), HVMEM_FAULT_UNMAPPED);
+    CHECK_EQ(rig_fault(&rig, 0, WALK_R), HVMEM_FAULT_UNMAPPED);
     CHECK_EQ(rig_walk(&rig, 3).kind, WALK_LEAF);
     /* Cursors: forged, of another kind, over. */
     memset(&cursor, 0, sizeof cursor);
@@ -730,7 +697,7 @@ TEST(numbers_of_a_guest_are_refused)
         ;
     CHECK_EQ(hvmem_track_disarm(rig.s2, &cursor), HVMEM_E_STALE);
     CHECK_EQ(rig_stats(&rig).frames, 1);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 TEST(a_torn_down_stage2_refuses)
@@ -740,7 +707,7 @@ TEST(a_torn_down_stage2_refuses)
     hvmem_u32 outcome;
     hvmem_u64 root, touched;
 
-    begin(HVMEM_S2_ARM64);
+    stage2_rig_begin(&rig, HVMEM_S2_ARM64);
     CHECK_EQ(rig_map(&rig, 0, 3, 5, 7, 0, NULL), HVMEM_OK);
     CHECK(rig_access(&rig, 0, 0x1000, WALK_R) >= 0);
     memset(&cursor, 0, sizeof cursor);
@@ -750,7 +717,7 @@ TEST(a_torn_down_stage2_refuses)
     CHECK_EQ(hvmem_stage2_lookup(rig.s2, 0, &leaf), HVMEM_E_PHASE);
     CHECK_EQ(hvmem_stage2_fault(rig.s2, 0, WALK_R, &outcome), HVMEM_E_PHASE);
     CHECK_EQ(hvmem_stage2_root(rig.s2, 1, &root), HVMEM_E_PHASE);
-    CHECK_EQ(arm(), HVMEM_E_PHASE);
+    CHECK_EQ(rig_arm(&rig), HVMEM_E_PHASE);
     /* Abandoned, and taken over. */
     memset(&cursor, 0, sizeof cursor);
     while (hvmem_stage2_teardown(rig.s2, &cursor) == HVMEM_AGAIN)
@@ -773,7 +740,7 @@ TEST(teardown_frees_every_table_in_slices)
     uint64_t i, slices = 0;
     hvmem_status status;
 
-    begin(HVMEM_S2_NPT);
+    stage2_rig_begin(&rig, HVMEM_S2_NPT);
     before = hvmem_free_frames(rig.heap);
     for (i = 0; i < 200; i++)
         CHECK_EQ(rig_map(&rig, i * 0x1400, 3, 5, 7, 0, NULL), HVMEM_OK);

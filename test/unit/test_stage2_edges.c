@@ -12,51 +12,6 @@
 
 static struct stage2_rig rig;
 
-static void begin(uint32_t format)
-{
-    stage2_rig_prepare(&rig, format);
-    REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
-}
-
-static void finish(void)
-{
-    rig_check_counts(&rig);
-    stage2_rig_close(&rig);
-}
-
-static hvmem_status arm(void)
-{
-    struct hvmem_cursor cursor;
-    hvmem_status status;
-
-    memset(&cursor, 0, sizeof cursor);
-    do
-        status = hvmem_track_arm(rig.s2, &cursor);
-    while (status == HVMEM_AGAIN);
-    return status;
-}
-
-static hvmem_status setway(struct hvmem_track_progress *progress)
-{
-    struct hvmem_cursor cursor;
-    hvmem_status status;
-
-    memset(&cursor, 0, sizeof cursor);
-    memset(progress, 0, sizeof *progress);
-    do
-        status = hvmem_track_setway(rig.s2, 0, &cursor, progress);
-    while (status == HVMEM_AGAIN);
-    return status;
-}
-
-static int touched(uint64_t gfn)
-{
-    struct hvmem_stage2_leaf leaf;
-
-    CHECK_EQ(hvmem_stage2_lookup(rig.s2, gfn, &leaf), HVMEM_OK);
-    return leaf.state == HVMEM_S2_TOUCHED;
-}
-
 static int gets_in(uint64_t gfn, unsigned access)
 {
     return rig_access(&rig, 0, gfn << 12, access) >= 0;
@@ -106,14 +61,14 @@ TEST(arming_keeps_what_tables_count)
             rig.config.start_level = 0;
             REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
             CHECK_EQ(rig_map(&rig, 0, n * GIB, GIB, 7, 0, NULL), HVMEM_OK);
-            CHECK_EQ(arm(), HVMEM_OK);
+            CHECK_EQ(rig_arm(&rig), HVMEM_OK);
             CHECK_EQ(hvmem_stage2_unmap(rig.s2, 0, GIB, NULL, NULL), HVMEM_OK);
             for (i = 1; i < n; i++)
-                CHECK(!touched(i * GIB));
+                CHECK(!rig_touched(&rig, i * GIB));
             rig_check_counts(&rig);
             CHECK_EQ(hvmem_stage2_unmap(rig.s2, 0, n * GIB, NULL, NULL), HVMEM_OK);
             CHECK_EQ(rig_stats(&rig).tables, 1);
-            finish();
+            stage2_rig_finish(&rig);
         }
 }
 
@@ -125,17 +80,17 @@ TEST(arming_forgets_what_was_aged)
     unsigned f;
 
     for (f = 0; f < 3; f++) {
-        begin(formats[f]);
+        stage2_rig_begin(&rig, formats[f]);
         CHECK_EQ(rig_map(&rig, 0, 16, HOME, 7, 0, NULL), HVMEM_OK);
-        CHECK_EQ(arm(), HVMEM_OK);
+        CHECK_EQ(rig_arm(&rig), HVMEM_OK);
         CHECK(gets_in(3, WALK_R));
         CHECK_EQ(hvmem_track_age(rig.s2, 0, 16, HVMEM_AGE_CLEAR, &n), HVMEM_OK);
         CHECK_EQ(n, 1);
-        CHECK_EQ(arm(), HVMEM_OK);
+        CHECK_EQ(rig_arm(&rig), HVMEM_OK);
         CHECK(gets_in(5, WALK_R));
-        CHECK_EQ(setway(&progress), HVMEM_OK);
+        CHECK_EQ(rig_setway(&rig, 0, &progress), HVMEM_OK);
         CHECK_EQ(progress.noted, 1);
-        finish();
+        stage2_rig_finish(&rig);
     }
 }
 
@@ -145,7 +100,7 @@ TEST(setway_after_an_arming_that_failed_takes_all_for_touched)
     struct hvmem_track_progress progress;
     struct hvmem_cursor cursor;
 
-    begin(HVMEM_S2_ARM64);
+    stage2_rig_begin(&rig, HVMEM_S2_ARM64);
     CHECK_EQ(rig_map(&rig, 0, 16, HOME, 7, 0, NULL), HVMEM_OK);
     CHECK(gets_in(3, WALK_W));
     memset(&cursor, 0, sizeof cursor);
@@ -155,22 +110,22 @@ TEST(setway_after_an_arming_that_failed_takes_all_for_touched)
     CHECK(gets_in(4, WALK_W)); /* pushes tables down */
     CHECK_EQ(rig_access(&rig, 0, 3 << 12, WALK_W), 0);
     rig.fail_flushes = 1;
-    CHECK(setway(&progress) < 0);
-    CHECK_EQ(setway(&progress), HVMEM_OK);
+    CHECK(rig_setway(&rig, 0, &progress) < 0);
+    CHECK_EQ(rig_setway(&rig, 0, &progress), HVMEM_OK);
     CHECK_EQ(progress.noted, 16);
     CHECK_EQ(rig.cleaned[HOME + 3 - RIG_BASE], 64);
     CHECK_EQ(rig_holds(&rig, 0, ~0ull), 0);
     /* From then on it is known again. */
     CHECK(gets_in(9, WALK_W));
-    CHECK_EQ(setway(&progress), HVMEM_OK);
+    CHECK_EQ(rig_setway(&rig, 0, &progress), HVMEM_OK);
     CHECK_EQ(progress.noted, 1);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 /* What another frame is mapped over may still be cached. */
 TEST(a_map_after_an_unmap_that_was_not_flushed_flushes)
 {
-    begin(HVMEM_S2_ARM64);
+    stage2_rig_begin(&rig, HVMEM_S2_ARM64);
     CHECK_EQ(rig_map(&rig, 0, 16, HOME, 7, 0, NULL), HVMEM_OK);
     CHECK(gets_in(5, WALK_R));
     rig.fail_flushes = 100;
@@ -182,7 +137,7 @@ TEST(a_map_after_an_unmap_that_was_not_flushed_flushes)
     CHECK_EQ(rig_holds(&rig, 5, 1), 0);
     CHECK(gets_in(5, WALK_R));
     CHECK_EQ(rig_conflicts(&rig), 0);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 /* ---- cursors ---------------------------------------------------------------------------------- */
@@ -215,7 +170,7 @@ TEST(cursors_name_their_stage2)
         status = hvmem_stage2_teardown(other, &end);
     while (status == HVMEM_AGAIN);
     CHECK_EQ(status, HVMEM_OK);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 /* ---- changes of size -------------------------------------------------------------------------- */
@@ -230,16 +185,16 @@ static void map_512(void)
 /* Its pages still say that they were touched before. */
 TEST(a_merge_of_what_is_untouched_is_untouched)
 {
-    begin(HVMEM_S2_ARM64);
+    stage2_rig_begin(&rig, HVMEM_S2_ARM64);
     map_512();
     CHECK_EQ(rig_map(&rig, 512, 1, HOME + 512, 7, 0, NULL), HVMEM_OK);
-    CHECK(touched(3));
-    CHECK_EQ(arm(), HVMEM_OK);
+    CHECK(rig_touched(&rig, 3));
+    CHECK_EQ(rig_arm(&rig), HVMEM_OK);
     CHECK(gets_in(512, WALK_R));
-    CHECK(touched(512) && !touched(3));
+    CHECK(rig_touched(&rig, 512) && !rig_touched(&rig, 3));
     CHECK_EQ(hvmem_stage2_merge(rig.s2, 0, 512, NULL), HVMEM_OK);
-    CHECK(!touched(3));
-    finish();
+    CHECK(!rig_touched(&rig, 3));
+    stage2_rig_finish(&rig);
 }
 
 /* Pages may still be cached: the block is not to be used, whoever fails there next. */
@@ -247,7 +202,7 @@ TEST(a_split_that_fails_leaves_broken_what_a_merge_left_so)
 {
     hvmem_u32 outcome;
 
-    begin(HVMEM_S2_ARM64);
+    stage2_rig_begin(&rig, HVMEM_S2_ARM64);
     map_512();
     CHECK(gets_in(3, WALK_R));
     rig.fail_flushes = 100;
@@ -260,7 +215,7 @@ TEST(a_split_that_fails_leaves_broken_what_a_merge_left_so)
     CHECK_EQ(hvmem_stage2_merge(rig.s2, 0, 512, NULL), HVMEM_OK);
     CHECK(gets_in(5, WALK_R));
     CHECK_EQ(rig_conflicts(&rig), 0);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 /* A block of 1 GiB that waits for its first touch. */
@@ -298,7 +253,7 @@ TEST(a_first_touch_that_splits_a_block_in_use_flushes_it, points)
     CHECK_EQ(rig_stats(&rig).leaves[1], 512);
     CHECK_EQ(hvmem_stage2_unmap(rig.s2, 0, 512, NULL, NULL), HVMEM_OK);
     CHECK_EQ(rig_holds(&rig, 0, 512), 0);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 /* ---- devices ---------------------------------------------------------------------------------- */
@@ -337,7 +292,7 @@ static hvmem_status call_setway(void)
 {
     struct hvmem_track_progress progress;
 
-    return setway(&progress);
+    return rig_setway(&rig, 0, &progress);
 }
 
 static hvmem_status call_age(void)
@@ -352,7 +307,7 @@ static int beside(hvmem_status (*call)(void), int n)
 {
     int came;
 
-    begin(HVMEM_S2_ARM64);
+    stage2_rig_begin(&rig, HVMEM_S2_ARM64);
     CHECK_EQ(rig_map(&rig, 0, 16, HOME, 7, 0, NULL), HVMEM_OK);
     CHECK(gets_in(3, WALK_R));
     shared = HVMEM_E_BUSY;
@@ -364,7 +319,7 @@ static int beside(hvmem_status (*call)(void), int n)
         CHECK_EQ(rig_walk(&rig, 3).kind, WALK_LEAF);
         CHECK_EQ(hvmem_notifier_remove(hvmem_stage2_mapping(rig.s2), &device), HVMEM_OK);
     }
-    finish();
+    stage2_rig_finish(&rig);
     return came;
 }
 
@@ -405,7 +360,7 @@ TEST(nothing_waits_beside_a_device_that_came_meanwhile, points)
             CHECK_EQ(seen, HVMEM_E_FREE);
             CHECK_EQ(hvmem_notifier_remove(hvmem_stage2_mapping(rig.s2), &device), HVMEM_OK);
         }
-        finish();
+        stage2_rig_finish(&rig);
     } while (came);
     CHECK(n > 3);
 }
@@ -418,7 +373,7 @@ TEST(ept_is_invalidated_by_the_root_that_is_loaded)
     struct hvmem_tlb_space tag;
     hvmem_u64 eptp = 0;
 
-    begin(HVMEM_S2_EPT);
+    stage2_rig_begin(&rig, HVMEM_S2_EPT);
     CHECK_EQ(hvmem_stage2_root(rig.s2, 0, &eptp), HVMEM_OK);
     CHECK_EQ(hvmem_space_id(rig.space, 0, &tag), HVMEM_OK);
     CHECK_EQ(tag.root, eptp);
@@ -427,7 +382,7 @@ TEST(ept_is_invalidated_by_the_root_that_is_loaded)
     CHECK(gets_in(3, WALK_R));
     CHECK_EQ(hvmem_stage2_unmap(rig.s2, 3, 1, NULL, NULL), HVMEM_OK);
     CHECK_EQ(rig_holds(&rig, 3, 1), 0);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 static uint64_t named; /* root that the last batch named */
@@ -443,14 +398,14 @@ TEST(arm64_root_is_in_force_during_invalidations)
 {
     hvmem_u64 vttbr = 0;
 
-    begin(HVMEM_S2_ARM64);
+    stage2_rig_begin(&rig, HVMEM_S2_ARM64);
     CHECK_EQ(hvmem_stage2_root(rig.s2, 0, &vttbr), HVMEM_OK);
     CHECK_EQ(rig_map(&rig, 0, 16, HOME, 7, 0, NULL), HVMEM_OK);
     CHECK(gets_in(3, WALK_R));
     rig.on_flush = note_root;
     CHECK_EQ(hvmem_stage2_unmap(rig.s2, 3, 1, NULL, NULL), HVMEM_OK);
     CHECK_EQ(named, vttbr);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 /* ---- memory that the guest sees past the caches ----------------------------------------------- */
@@ -481,7 +436,7 @@ static uint64_t lines_of(hvmem_u32 type, uint64_t features)
     REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
     CHECK(gets_in(3, WALK_R));
     lines = rig.lines;
-    finish();
+    stage2_rig_finish(&rig);
     return lines;
 }
 
@@ -551,7 +506,7 @@ TEST(tables_leave_no_addresses_behind)
     static uint8_t was_table[RIG_FRAMES];
     uint64_t gib, i, tables;
 
-    begin(HVMEM_S2_ARM64);
+    stage2_rig_begin(&rig, HVMEM_S2_ARM64);
     memset(was_table, 0, sizeof was_table);
     for (gib = 0; gib < 4; gib++)
         for (i = 0; i < 10; i++)
@@ -585,7 +540,7 @@ TEST(gathered_tables_leave_no_addresses_behind)
     hvmem_mfn table[2];
     int i;
 
-    begin(HVMEM_S2_ARM64);
+    stage2_rig_begin(&rig, HVMEM_S2_ARM64);
     memset(&config, 0, sizeof config);
     config.size = sizeof config;
     config.heap = rig.heap;

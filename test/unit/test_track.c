@@ -12,39 +12,6 @@
 
 static struct stage2_rig rig;
 
-static void begin(uint32_t format)
-{
-    stage2_rig_prepare(&rig, format);
-    REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
-}
-
-static void finish(void)
-{
-    rig_check_counts(&rig);
-    stage2_rig_close(&rig);
-}
-
-static void arm(void)
-{
-    struct hvmem_cursor cursor;
-    hvmem_status status;
-
-    memset(&cursor, 0, sizeof cursor);
-    do
-        status = hvmem_track_arm(rig.s2, &cursor);
-    while (status == HVMEM_AGAIN);
-    CHECK_EQ(status, HVMEM_OK);
-    CHECK(hvmem_track_armed(rig.s2));
-}
-
-static int touched(uint64_t gfn)
-{
-    struct hvmem_stage2_leaf leaf;
-
-    CHECK_EQ(hvmem_stage2_lookup(rig.s2, gfn, &leaf), HVMEM_OK);
-    return leaf.state == HVMEM_S2_TOUCHED;
-}
-
 /* ---- traps ---------------------------------------------------------------------------------- */
 
 /* Faults of a guest that touches every page of 1 GiB at gfn. */
@@ -76,11 +43,11 @@ TEST(traps_by_size_of_mapping)
         REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
         CHECK_EQ(rig_map(&rig, GIB, GIB, GIB, 7, 0, NULL), HVMEM_OK);
         CHECK_EQ(touch_1_gib(GIB), 0);
-        arm();
+        CHECK_EQ(rig_arm(&rig), HVMEM_OK);
         CHECK_EQ(touch_1_gib(GIB), known[i].traps);
         CHECK_EQ(rig_stats(&rig).pushed, known[i].pushed);
         CHECK_EQ(touch_1_gib(GIB), 0);
-        finish();
+        stage2_rig_finish(&rig);
     }
 }
 
@@ -89,9 +56,9 @@ TEST(one_table_is_pushed_down_a_fault)
     uint64_t pushed, level;
     hvmem_u32 outcome;
 
-    begin(HVMEM_S2_NPT);
+    stage2_rig_begin(&rig, HVMEM_S2_NPT);
     CHECK_EQ(rig_map(&rig, 0, 16, HOME, 7, 0, NULL), HVMEM_OK);
-    arm();
+    CHECK_EQ(rig_arm(&rig), HVMEM_OK);
     for (level = 0; level < 3; level++) {
         pushed = rig_stats(&rig).pushed;
         CHECK_EQ(rig_walk(&rig, 3).kind, WALK_INVALID);
@@ -100,7 +67,7 @@ TEST(one_table_is_pushed_down_a_fault)
     }
     CHECK_EQ(rig_walk(&rig, 3).kind, WALK_LEAF);
     CHECK_EQ(rig_walk(&rig, 4).kind, WALK_INVALID);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 /* ---- arming --------------------------------------------------------------------------------- */
@@ -109,26 +76,26 @@ TEST(arming_ends_with_a_flush_of_the_whole_id)
 {
     uint64_t whole;
 
-    begin(HVMEM_S2_ARM64);
+    stage2_rig_begin(&rig, HVMEM_S2_ARM64);
     CHECK_EQ(rig_map(&rig, 0, LOT, HOME, 7, 0, NULL), HVMEM_OK);
     CHECK(rig_access(&rig, 0, 0x5000, WALK_W) >= 0);
     CHECK(rig_access(&rig, 1, 0x205000, WALK_W) >= 0);
     whole = rig.whole;
-    arm();
+    CHECK_EQ(rig_arm(&rig), HVMEM_OK);
     CHECK_EQ(rig.whole, whole + 1);
     CHECK_EQ(rig_holds(&rig, 0, ~0ull), 0);
-    CHECK(!touched(5) && !touched(0x205));
+    CHECK(!rig_touched(&rig, 5) && !rig_touched(&rig, 0x205));
     /* Nobody gets by unseen. */
     CHECK(rig_access(&rig, 1, 0x205000, WALK_R) > 0);
-    CHECK(touched(0x205) && !touched(5));
-    finish();
+    CHECK(rig_touched(&rig, 0x205) && !rig_touched(&rig, 5));
+    stage2_rig_finish(&rig);
 }
 
 TEST(a_flush_that_fails_does_not_arm)
 {
     struct hvmem_cursor cursor;
 
-    begin(HVMEM_S2_ARM64);
+    stage2_rig_begin(&rig, HVMEM_S2_ARM64);
     CHECK_EQ(rig_map(&rig, 0, LOT, HOME, 7, 0, NULL), HVMEM_OK);
     CHECK(rig_access(&rig, 0, 0x5000, WALK_W) >= 0);
     memset(&cursor, 0, sizeof cursor);
@@ -139,8 +106,8 @@ TEST(a_flush_that_fails_does_not_arm)
     /* What a CPU still holds is known to be held. */
     CHECK_EQ(hvmem_stage2_unmap(rig.s2, 5, 1, NULL, NULL), HVMEM_OK);
     CHECK_EQ(rig_holds(&rig, 5, 1), 0);
-    arm();
-    finish();
+    CHECK_EQ(rig_arm(&rig), HVMEM_OK);
+    stage2_rig_finish(&rig);
 }
 
 TEST(mappings_made_while_armed_start_untouched)
@@ -152,14 +119,14 @@ TEST(mappings_made_while_armed_start_untouched)
     REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
     hvmem_stage2_ops(&ops);
     CHECK_EQ(ops.map(rig.s2, 0, HOME, 3), HVMEM_OK);
-    CHECK(touched(0));
+    CHECK(rig_touched(&rig, 0));
     CHECK_EQ(ops.started(rig.s2), HVMEM_OK);
     CHECK(hvmem_track_armed(rig.s2));
     CHECK_EQ(ops.map(rig.s2, 64, HOME + 64, 3), HVMEM_OK);
-    CHECK(!touched(0) && !touched(64));
+    CHECK(!rig_touched(&rig, 0) && !rig_touched(&rig, 64));
     CHECK(rig_access(&rig, 0, 64 << 12, WALK_R) > 0);
-    CHECK(touched(64) && !touched(65) && !touched(0));
-    finish();
+    CHECK(rig_touched(&rig, 64) && !rig_touched(&rig, 65) && !rig_touched(&rig, 0));
+    stage2_rig_finish(&rig);
 }
 
 /* Leaves of three sizes; which were touched is known exactly at every moment. */
@@ -171,13 +138,13 @@ static void exact(uint32_t format, uint64_t steps)
     struct test_rng rng = test_rng(format);
     uint64_t i, k, gfn, young;
 
-    begin(format);
+    stage2_rig_begin(&rig, format);
     memset(was, 0, sizeof was);
     CHECK_EQ(rig_map(&rig, 0, 512, 0x90001, 7, 0, NULL), HVMEM_OK);
     CHECK_EQ(rig_map(&rig, 0x200, 1024, 0x90200, 7, 0, NULL), HVMEM_OK);
     CHECK_EQ(rig_map(&rig, 0x40000, 0x40000, 0x40000, 7, 0, NULL), HVMEM_OK);
     CHECK_EQ(rig_map(&rig, 0x80000, 700, 0x90001, 7, 0, NULL), HVMEM_OK);
-    arm();
+    CHECK_EQ(rig_arm(&rig), HVMEM_OK);
     for (i = 0; i < steps; i++) {
         k = test_below(&rng, 5);
         gfn = bases[k] + test_below(&rng, orders[k] ? (uint64_t)1 << orders[k] : 512);
@@ -185,7 +152,7 @@ static void exact(uint32_t format, uint64_t steps)
         young = orders[k] ? 512 + k : (k == 4 ? 600 : 0) + (gfn & 511);
         switch (test_below(&rng, 40)) {
         case 0:
-            arm();
+            CHECK_EQ(rig_arm(&rig), HVMEM_OK);
             memset(was, 0, sizeof was);
             break;
         case 1:
@@ -201,11 +168,11 @@ static void exact(uint32_t format, uint64_t steps)
             was[young] = 1;
             break;
         default:
-            CHECK_EQ(touched(gfn), was[young]);
+            CHECK_EQ(rig_touched(&rig, gfn), was[young]);
             break;
         }
     }
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 TEST(touched_since_is_exact)
@@ -259,20 +226,6 @@ static void write_at_flush(struct stage2_rig *r, const struct hvmem_tlb_flush *f
         dirty[gfn] = 1;
 }
 
-static hvmem_status setway(uint32_t lines, struct hvmem_track_progress *progress)
-{
-    struct hvmem_cursor cursor;
-    hvmem_status status;
-    int calls = 0;
-
-    memset(&cursor, 0, sizeof cursor);
-    memset(progress, 0, sizeof *progress);
-    do
-        status = hvmem_track_setway(rig.s2, lines, &cursor, progress);
-    while (status == HVMEM_AGAIN && ++calls < 100000);
-    return status;
-}
-
 static uint64_t dirty_frames(void)
 {
     uint64_t i, n = 0;
@@ -291,7 +244,7 @@ static void begin_setway(unsigned largest, uint32_t format)
     memset(dirty, 0, sizeof dirty);
     writer = test_rng(largest + format);
     writes = 0;
-    arm();
+    CHECK_EQ(rig_arm(&rig), HVMEM_OK);
 }
 
 TEST(setway_cleans_what_was_touched_and_nothing_else)
@@ -300,25 +253,25 @@ TEST(setway_cleans_what_was_touched_and_nothing_else)
 
     begin_setway(0, HVMEM_S2_ARM64);
     rig.on_clean = clean_and_write;
-    CHECK_EQ(setway(0, &p), HVMEM_OK);
+    CHECK_EQ(rig_setway(&rig, 0, &p), HVMEM_OK);
     CHECK_EQ(p.noted, 0);
     CHECK_EQ(rig.lines, 0);
     write_guest(0, 5);
     write_guest(1, 700);
     write_guest(1, LOT - 1);
-    CHECK_EQ(setway(0, &p), HVMEM_OK);
+    CHECK_EQ(rig_setway(&rig, 0, &p), HVMEM_OK);
     CHECK_EQ(p.noted, 3);
     CHECK_EQ(p.cleaned, 3);
     CHECK_EQ(rig.lines, 3 * 64);
     CHECK_EQ(dirty_frames(), 0);
     /* Re-armed: nothing is left for the next, and stores are seen again. */
-    CHECK_EQ(setway(0, &p), HVMEM_OK);
+    CHECK_EQ(rig_setway(&rig, 0, &p), HVMEM_OK);
     CHECK_EQ(p.noted, 0);
     write_guest(0, 700);
-    CHECK_EQ(setway(0, &p), HVMEM_OK);
+    CHECK_EQ(rig_setway(&rig, 0, &p), HVMEM_OK);
     CHECK_EQ(p.cleaned, 1);
     CHECK_EQ(dirty_frames(), 0);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 TEST(setway_loses_no_store_made_meanwhile)
@@ -336,13 +289,13 @@ TEST(setway_loses_no_store_made_meanwhile)
             for (k = 0; k < 20; k++)
                 write_guest((hvmem_cpu)test_below(&writer, 2), test_below(&writer, LOT));
             writes = 10;
-            CHECK_EQ(setway(largest[i] ? 4096 : 64, &p), HVMEM_OK);
+            CHECK_EQ(rig_setway(&rig, largest[i] ? 4096 : 64, &p), HVMEM_OK);
             writes = 0;
             /* The stores in between are dirty still, and known to be. */
-            CHECK_EQ(setway(0, &p), HVMEM_OK);
+            CHECK_EQ(rig_setway(&rig, 0, &p), HVMEM_OK);
             CHECK_EQ(dirty_frames(), 0);
         }
-        finish();
+        stage2_rig_finish(&rig);
     }
 }
 
@@ -369,7 +322,7 @@ TEST(setway_is_preempted_after_its_budget)
     CHECK(most <= 1000);
     CHECK_EQ(p.cleaned, LOT);
     CHECK(calls >= (int)(LOT * 64 / 1000));
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 TEST(setway_given_up_half_way_is_taken_over)
@@ -388,11 +341,11 @@ TEST(setway_given_up_half_way_is_taken_over)
     CHECK_EQ(p.cleaned, 10);
     /* Part of what was noted goes away meanwhile. */
     CHECK_EQ(hvmem_stage2_unmap(rig.s2, 600, 24, NULL, NULL), HVMEM_OK);
-    CHECK_EQ(setway(0, &p), HVMEM_OK);
+    CHECK_EQ(rig_setway(&rig, 0, &p), HVMEM_OK);
     CHECK_EQ(dirty_frames(), 0);
     CHECK_EQ(p.cleaned, 1024 - 10 - 24);
     CHECK_EQ(hvmem_track_setway(rig.s2, 640, &cursor, &p), HVMEM_E_STALE);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 TEST(setway_after_a_failed_flush_flushes_first)
@@ -417,7 +370,7 @@ TEST(setway_after_a_failed_flush_flushes_first)
     while (hvmem_track_setway(rig.s2, 0, &cursor, &p) == HVMEM_AGAIN)
         ;
     CHECK_EQ(dirty_frames(), 0);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 TEST(ageing_hides_nothing_from_setway)
@@ -430,11 +383,11 @@ TEST(ageing_hides_nothing_from_setway)
     write_guest(0, 77);
     CHECK_EQ(hvmem_track_age(rig.s2, 0, LOT, HVMEM_AGE_CLEAR, &young), HVMEM_OK);
     CHECK_EQ(young, 1);
-    CHECK(!touched(77));
-    CHECK_EQ(setway(0, &p), HVMEM_OK);
+    CHECK(!rig_touched(&rig, 77));
+    CHECK_EQ(rig_setway(&rig, 0, &p), HVMEM_OK);
     CHECK_EQ(p.cleaned, 1);
     CHECK_EQ(dirty_frames(), 0);
-    finish();
+    stage2_rig_finish(&rig);
 }
 
 TEST(setway_operands_name_a_line)

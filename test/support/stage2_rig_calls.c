@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Short forms of calls that tests of second-stage tables make again and again (stage2_rig.h). */
+#include "stage2_rig.h"
+
+#include <string.h>
+
+/* Calls that one operation of a test may take: none in the tree takes that many. */
+#define MOST_CALLS 1000000u
+
+void stage2_rig_begin(struct stage2_rig *rig, uint32_t format)
+{
+    stage2_rig_prepare(rig, format);
+    REQUIRE_EQ(stage2_rig_open(rig), HVMEM_OK);
+}
+
+void stage2_rig_finish(struct stage2_rig *rig)
+{
+    rig_check_counts(rig);
+    CHECK_EQ(rig_conflicts(rig), 0);
+    stage2_rig_close(rig);
+}
+
+hvmem_status rig_arm(struct stage2_rig *rig)
+{
+    struct hvmem_cursor cursor = {{0}};
+    hvmem_status status;
+    unsigned calls = 0;
+
+    do
+        status = hvmem_track_arm(rig->s2, &cursor);
+    while (status == HVMEM_AGAIN && ++calls < MOST_CALLS);
+    return status;
+}
+
+hvmem_status rig_setway(struct stage2_rig *rig, uint32_t lines,
+                        struct hvmem_track_progress *progress)
+{
+    struct hvmem_cursor cursor = {{0}};
+    hvmem_status status;
+    unsigned calls = 0;
+
+    memset(progress, 0, sizeof *progress);
+    do
+        status = hvmem_track_setway(rig->s2, lines, &cursor, progress);
+    while (status == HVMEM_AGAIN && ++calls < MOST_CALLS);
+    return status;
+}
+
+int rig_touched(struct stage2_rig *rig, uint64_t gfn)
+{
+    struct hvmem_stage2_leaf leaf;
+
+    CHECK_EQ(hvmem_stage2_lookup(rig->s2, gfn, &leaf), HVMEM_OK);
+    return leaf.state == HVMEM_S2_TOUCHED;
+}
+
+hvmem_u32 rig_fault(struct stage2_rig *rig, uint64_t gfn, unsigned access)
+{
+    hvmem_u32 outcome = ~0u;
+
+    CHECK_EQ(hvmem_stage2_fault(rig->s2, gfn << 12, access, &outcome), HVMEM_OK);
+    return outcome;
+}
