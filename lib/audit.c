@@ -2,6 +2,7 @@
 /* audit.c: hvmem_audit(): a walk over every block that trusts nothing. */
 #include "audit.h"
 
+#include "clock.h"
 #include "drain.h"
 #include "free.h"
 #include "sets.h"
@@ -68,23 +69,51 @@ static int starts_inside(struct hvmem_heap *heap, struct hvmem__arena *arena, st
     return 0;
 }
 
-/* Dirt of a MIXED free block's halves must itself be well formed: never two equal pure halves. */
+/*
+ * Dirt of a MIXED block: that of its halves must itself be well formed, never two equal pure ones; `whole`:
+ * and so on down to single frames, otherwise at its own node alone.
+ */
 static int dirt_is_sound(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
-                         hvmem_mfn mfn, hvmem__record record)
+                         hvmem_mfn mfn, hvmem__record record, int whole)
 {
-    hvmem_u32 order = hvmem__rec_order(record);
-    hvmem__record node;
-    hvmem_mfn right;
+    hvmem_mfn right[HVMEM_ORDER_LIMIT + 1]; /* halves still to be looked at, one an order at most */
+    hvmem_u32 order = hvmem__rec_order(record), left_over = 0;
 
     if (hvmem__rec_state(record) == HVMEM_BLOCK_GATHERED ||
         hvmem__rec_dirt(record) != HVMEM__DIRT_MIXED)
         return 1;
-    if (!order)
-        return 0;
-    right = mfn + ((hvmem_u64)1 << (order - 1));
-    b = hvmem__arena_bank(heap, arena, b, right);
-    node = hvmem__load(hvmem__record_at(b, right));
-    return hvmem__node_is_sound(node);
+    for (;;) {
+        hvmem__record node;
+
+        if (!order--)
+            return 0;
+        right[order] = mfn + ((hvmem_u64)1 << order);
+        b = hvmem__arena_bank(heap, arena, b, right[order]);
+        node = b ? hvmem__load(hvmem__record_at(b, right[order])) : 0;
+        if (!hvmem__node_is_sound(node))
+            return 0;
+        if (hvmem__node_right(node) == HVMEM__MARK_MIXED)
+            left_over |= 1u << order;
+        if (!whole)
+            return 1;
+        if (hvmem__node_left(node) == HVMEM__MARK_MIXED)
+            continue;
+        if (!left_over)
+            return 1;
+        order = hvmem__lowest(left_over);
+        left_over &= left_over - 1;
+        mfn = right[order];
+    }
+}
+
+/* Whether a record is one that a free block can have. */
+static int is_free_record(hvmem__record record, hvmem_u32 order)
+{
+    hvmem_u32 bias = hvmem__rec_bias(record);
+
+    return hvmem__rec_order(record) == order && hvmem__rec_state(record) == HVMEM_BLOCK_FREE &&
+           !hvmem__rec_owner(record) &&
+           (!bias || (bias == HVMEM__BIAS_MIXED && hvmem__rec_dirt(record) == HVMEM__DIRT_MIXED));
 }
 
 /* unmerged: buddies may be free. */
@@ -93,16 +122,18 @@ static const char *check_free(struct hvmem_heap *heap, struct hvmem__arena *aren
 {
     hvmem__record record = hvmem__load(hvmem__record_at(b, mfn));
 
-    if (hvmem__rec_order(record) != order || hvmem__rec_state(record) != HVMEM_BLOCK_FREE ||
-        hvmem__rec_owner(record))
+    if (!is_free_record(record, order))
         return "record of a free block";
+    if (!arena->owing && hvmem__rec_owed(record) & HVMEM__OWES_FLUSH)
+        return "free block owes a flush, its arena does not know";
     if (b->table->front[order] == mfn &&
         hvmem__bits_test(&b->free[order], hvmem__set_index(b, mfn, order)))
         return "front of a set also in its bitmap";
     if (!unmerged && order < heap->max_order &&
         is_free_block(heap, arena, b, mfn ^ (hvmem_u64)1 << order, order))
         return "free buddies not merged";
-    return dirt_is_sound(heap, arena, b, mfn, record) ? HVMEM_NULL : "dirt of a mixed block";
+    return dirt_is_sound(heap, arena, b, mfn, record, !unmerged) ? HVMEM_NULL
+                                                                 : "dirt of a mixed block";
 }
 
 static const char *check_used(struct hvmem_heap *heap, struct hvmem__arena *arena,
@@ -113,6 +144,8 @@ static const char *check_used(struct hvmem_heap *heap, struct hvmem__arena *aren
 
     if (hvmem__rec_owner(record) > heap->max_domains)
         return "owner beyond the configured domains";
+    if (!found->lost_allowed && !hvmem__audit_owner(heap, record))
+        return "owner that is no domain";
     switch (hvmem__rec_state(record)) {
     case HVMEM_BLOCK_FREE:
         return "head of a block without state";
@@ -132,10 +165,15 @@ static const char *check_used(struct hvmem_heap *heap, struct hvmem__arena *aren
     case HVMEM_BLOCK_CACHED:
         found->cached += frames;
         break;
+    case HVMEM_BLOCK_GATHERED:
+        found->gathered += frames;
+        break;
     default:
         break;
     }
-    return dirt_is_sound(heap, arena, b, mfn, record) ? HVMEM_NULL : "dirt of a mixed block";
+    return dirt_is_sound(heap, arena, b, mfn, record, !found->lost_allowed)
+               ? HVMEM_NULL
+               : "dirt of a mixed block";
 }
 
 /* The block that starts at mfn. Sets its order. */
@@ -208,31 +246,6 @@ hvmem_status hvmem__audit_bank(struct hvmem_heap *heap, struct hvmem__arena *are
     return HVMEM_OK;
 }
 
-static const char *compare(struct hvmem_heap *heap, const struct hvmem__bank *b,
-                           const struct hvmem__found *found)
-{
-    hvmem_u64 frames = 0;
-    hvmem_u32 k;
-
-    for (k = 0; k <= heap->max_order; k++) {
-        frames += found->free_blocks[k] << k;
-        if (found->free_blocks[k] != hvmem__set_count(b, k))
-            return "count of free blocks";
-        if (!found->free_blocks[k] != !(b->orders >> k & 1) ||
-            !b->in_bitmap[k] != !(b->spread >> k & 1))
-            return "mask of orders";
-        if (found->free_blocks[k] &&
-            !(heap->node[b->node].may[k] >> heap->arena[b->arena].slot & 1))
-            return "node does not know of a free block";
-    }
-    if (frames != b->free_frames)
-        return "count of free frames";
-    if (found->reserved != b->reserved_frames || found->offline != b->offline_frames ||
-        found->quarantined != b->quarantine_frames)
-        return "count of frames out of use";
-    return HVMEM_NULL;
-}
-
 static hvmem_status audit_arena(struct hvmem_heap *heap, struct hvmem__arena *arena, hvmem_mfn *mfn,
                                 const char **where, hvmem_u64 *cached)
 {
@@ -247,7 +260,7 @@ static hvmem_status audit_arena(struct hvmem_heap *heap, struct hvmem__arena *ar
         *mfn = b->base;
         status = hvmem__audit_bank(heap, arena, b, mfn, ~(hvmem_u32)0, &found);
         if (!status)
-            found.where = compare(heap, b, &found);
+            found.where = hvmem__audit_counts(heap, b, &found);
         if (found.where) {
             status = HVMEM_E_CORRUPT;
             *where = found.where;
@@ -270,13 +283,20 @@ hvmem_status hvmem_audit(struct hvmem_heap *heap, hvmem_mfn *mfn, const char **w
         return hvmem__refuse(heap, HVMEM_E_ARG, 0, HVMEM_ORDER_ANY, 0);
     *where = "nothing";
     state = hvmem__lock_admin(heap);
+    hvmem__audit_begin(heap);
     for (i = 0; i < heap->arenas && !status; i++)
         status = audit_arena(heap, &heap->arena[i], mfn, where, &cached);
-    hvmem__unlock_admin(heap, state);
-    if (!status && cached != hvmem__pcpu_cached(heap, HVMEM_NODE_ANY)) {
-        status = HVMEM_E_CORRUPT;
-        *where = "count of cached frames";
-        *mfn = 0;
+    if (!status) {
+        const char *wrong = cached != hvmem__pcpu_cached(heap, HVMEM_NODE_ANY)
+                                ? "count of cached frames"
+                                : hvmem__audit_end(heap);
+
+        if (wrong) {
+            status = HVMEM_E_CORRUPT;
+            *where = wrong;
+            *mfn = 0;
+        }
     }
+    hvmem__unlock_admin(heap, state);
     return status ? hvmem__refuse(heap, status, *mfn, HVMEM_ORDER_ANY, 0) : HVMEM_OK;
 }

@@ -104,6 +104,10 @@ struct hvmem_domain {
     hvmem_u64 claim[HVMEM_NODE_LIMIT + 1];  /* outstanding; claim lock, as the next two */
     hvmem_u64 set_at[HVMEM_NODE_LIMIT + 1]; /* of each claim: claims_set when it was set last */
     hvmem_u64 claims_set;                   /* how many times claims were set or cancelled */
+    struct {
+        struct hvmem__tally debts;
+        hvmem_u64 pages, untouched;
+    } audited; /* what hvmem_audit() finds; admin lock */
     struct hvmem__populate populate;
 };
 

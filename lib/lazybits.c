@@ -170,3 +170,31 @@ hvmem_u64 hvmem__bits_next(const struct hvmem__bits *bits, hvmem_u64 from)
     }
     return at < bits->count ? at : HVMEM__BITS_NONE;
 }
+
+/* What word `word` of a level should be: bit i says that word i of the level below is not 0. */
+static hvmem_u64 summary(const struct hvmem__bits *bits, hvmem_u32 k, hvmem_u64 word)
+{
+    hvmem_u64 at = word << 6, end = hvmem__level_words(bits, k - 1), mask = 0, below;
+    hvmem_u32 i;
+
+    for (i = 0; i < 64 && at < end; i++, at++) {
+        below = k == 1 ? hvmem__bits_word(bits, at) : bits->level[k - 1][at];
+        mask |= (hvmem_u64)(below != 0) << i;
+    }
+    return mask;
+}
+
+int hvmem__bits_sound(const struct hvmem__bits *bits, int not_first)
+{
+    hvmem_u64 word, last = hvmem__bits_word(bits, hvmem__level_words(bits, 0) - 1);
+    hvmem_u32 k;
+
+    if ((bits->count & 63 && last >> (bits->count & 63)) ||
+        (not_first && hvmem__bits_test(bits, 0)))
+        return 0;
+    for (k = 1; k < bits->levels; k++)
+        for (word = 0; word < hvmem__level_words(bits, k); word++)
+            if (bits->level[k][word] != summary(bits, k, word))
+                return 0;
+    return 1;
+}

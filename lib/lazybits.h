@@ -170,6 +170,12 @@ HVMEM_INLINE void hvmem__bits_clear(struct hvmem__bits *bits, hvmem_u64 number)
  */
 void hvmem__bits_mend(struct hvmem__bits *bits, hvmem_u64 from, hvmem_u64 to, int not_first);
 
+/*
+ * Whether every level is what the one below makes it, and no member lies beyond the set, nor is 0 where
+ * `not_first` says so: what mend leaves. Arena lock held.
+ */
+int hvmem__bits_sound(const struct hvmem__bits *bits, int not_first);
+
 /* The numbers [from, from + count), word by word. */
 void hvmem__bits_set_range(struct hvmem__bits *bits, hvmem_u64 from, hvmem_u64 count);
 void hvmem__bits_clear_range(struct hvmem__bits *bits, hvmem_u64 from, hvmem_u64 count);

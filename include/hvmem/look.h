@@ -83,9 +83,10 @@ HVMEM_API hvmem_status hvmem_walk(struct hvmem_heap *heap, hvmem_u64 *cursor,
 
 /*
  * Check every invariant of the frame table: each frame in exactly one block, blocks aligned, no two
- * free buddies unmerged, all counts equal to a walk. Each arena is locked for the whole of its
- * check: for tests and crash analysis. HVMEM_E_CORRUPT names the first frame found wrong in *mfn
- * and, in *where, a stable text.
+ * free buddies unmerged, summaries of sets and dirt of parts as they are below, all counts equal to a walk,
+ * those of domains and claims too. Each arena is locked for the whole of its check: for tests and crash
+ * analysis, while no other call runs (blocks on their way would count as wrong). HVMEM_E_CORRUPT names the
+ * first frame found wrong in *mfn (0: a count beside the tables) and, in *where, a stable text.
  */
 HVMEM_API hvmem_status hvmem_audit(struct hvmem_heap *heap, hvmem_mfn *mfn, const char **where);
 
