@@ -28,6 +28,7 @@ static int mark_clean(const struct hvmem_heap *heap, struct hvmem__bank *b)
     b->table->quarantine_frames = b->quarantine_frames;
     memcpy(b->table->in_bitmap, b->in_bitmap, sizeof b->in_bitmap);
     b->table->counts_checksum = hvmem__counts_checksum(b->table);
+    hvmem__store(&b->marked, 1u);
     hvmem__store(&b->table->clean, 1);
     return 1;
 }
@@ -114,6 +115,7 @@ static hvmem_status adopt_pieces(struct hvmem_heap *heap, const struct hvmem_ban
             struct hvmem__bank *b = hvmem__bank_make(heap, bank, at, frames);
 
             hvmem__bank_layout(heap, b, memory, 0);
+            b->marked = b->table->clean;
             if (heap->clock.now <= b->table->clock)
                 heap->clock.now = b->table->clock + 1;
             hvmem__bank_link(heap, b);

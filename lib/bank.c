@@ -197,7 +197,19 @@ void hvmem__bank_unlink(struct hvmem_heap *heap, struct hvmem__bank *b)
         hvmem__store(&heap->node_mask, heap->node_mask & ~((hvmem_u64)1 << b->node));
 }
 
-/* A slot that no live bank or hot-plug range uses, or NULL. Admin lock held. */
+void hvmem__bank_unmark(struct hvmem_heap *heap, struct hvmem__bank *b)
+{
+    hvmem_u64 state;
+    struct hvmem__arena *arena = hvmem__bank_lock(heap, b, &state);
+
+    if (!arena)
+        return;
+    hvmem__store(&b->marked, 0u);
+    hvmem__table_changes(b->table);
+    hvmem__unlock_arena(heap, arena, state);
+}
+
+/* A slot that no bank or hot-plug range uses, or NULL. Admin lock held. */
 static struct hvmem__bank *unused_bank(struct hvmem_heap *heap)
 {
     hvmem_u32 i;
@@ -206,7 +218,7 @@ static struct hvmem__bank *unused_bank(struct hvmem_heap *heap)
     for (i = 0; i < heap->max_banks; i++) {
         struct hvmem__bank *b = &heap->bank[(heap->next_bank + i) % heap->max_banks];
 
-        if (!b->live && !b->hotplug) {
+        if (!b->live && !b->leaving && !b->hotplug) {
             heap->next_bank = (hvmem_u32)(b - heap->bank) + 1;
             return b;
         }
@@ -214,12 +226,17 @@ static struct hvmem__bank *unused_bank(struct hvmem_heap *heap)
     return HVMEM_NULL;
 }
 
-/* Whether [base, base + frames) meets a live bank. Admin lock held. */
+/* Whether [base, base + frames) meets a bank, one that is leaving included. Admin lock held. */
 static int overlaps(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames)
 {
-    hvmem_u32 at = upper_bound(heap, base + (frames - 1));
+    hvmem_u32 at = upper_bound(heap, base + (frames - 1)), i;
     const struct hvmem__bank *b;
 
+    for (i = 0; heap->leaving && i < heap->max_banks; i++) {
+        b = &heap->bank[i];
+        if (b->leaving && b->base < base + frames && base < b->base + b->frames)
+            return 1;
+    }
     if (!at)
         return 0;
     b = &heap->bank[heap->order_of_banks[at - 1]];
@@ -228,7 +245,7 @@ static int overlaps(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames)
 
 static hvmem_u32 unused_banks(const struct hvmem_heap *heap)
 {
-    return heap->max_banks - heap->banks - heap->hotplugs;
+    return heap->max_banks - heap->banks - heap->hotplugs - heap->leaving;
 }
 
 /* Pieces and bytes of a whole bank. */
@@ -380,102 +397,6 @@ hvmem_status hvmem_bank_add(struct hvmem_heap *heap, const struct hvmem_bank *ba
         hvmem__watch(heap);
     return status ? hvmem__refuse(heap, status, bank->base, HVMEM_ORDER_ANY, bank->frames)
                   : HVMEM_OK;
-}
-
-static int is_piece(const struct hvmem__bank *b, hvmem_mfn base, hvmem_u64 frames)
-{
-    return b->live && b->group_base == base && b->group_frames == frames;
-}
-
-/*
- * Unlink every piece of a bank whose frames were all reserved for that. E_BUSY: some are not any
- * more. Admin lock held.
- */
-static hvmem_status remove_pieces(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames)
-{
-    hvmem_u64 reserved = 0;
-    hvmem_u32 i;
-
-    for (i = 0; i < heap->max_banks; i++)
-        if (is_piece(&heap->bank[i], base, frames))
-            reserved += hvmem__load(&heap->bank[i].reserved_frames);
-    if (reserved != frames)
-        return HVMEM_E_BUSY;
-    for (i = 0; i < heap->max_banks; i++)
-        if (is_piece(&heap->bank[i], base, frames))
-            hvmem__bank_unlink(heap, &heap->bank[i]);
-    return HVMEM_OK;
-}
-
-/* Forget a range that was for node look-up only. Whether there was one. */
-static int remove_hotplug(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames)
-{
-    hvmem_u64 state = hvmem__lock_admin(heap);
-    hvmem_u32 i;
-    int found = 0;
-
-    for (i = 0; i < heap->max_banks && !found; i++) {
-        struct hvmem__bank *b = &heap->bank[i];
-
-        found = b->hotplug && b->base == base && b->frames == frames;
-        if (found) {
-            hvmem__store(&b->hotplug, 0);
-            heap->hotplugs--;
-        }
-    }
-    hvmem__unlock_admin(heap, state);
-    return found;
-}
-
-/* One filtered flush for all frames of a bank, which are reserved: no table says afterwards that they owe it. */
-static hvmem_status flush_whole(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames)
-{
-    hvmem_u64 newest = 0;
-    hvmem_mfn stopped;
-    int due = 0;
-    hvmem_status status = hvmem__newest_stamp(heap, base, frames, &stopped, &due, &newest);
-
-    return !status && due ? hvmem__flush_for(heap, newest) : status;
-}
-
-hvmem_status hvmem_bank_remove(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames)
-{
-    hvmem_status status, drained;
-    struct hvmem__bank *b;
-    hvmem_mfn stopped;
-    hvmem_u64 state;
-
-    if (!heap)
-        return HVMEM_E_ARG;
-    if (heap->adopting)
-        return hvmem__refuse(heap, HVMEM_E_PHASE, base, HVMEM_ORDER_ANY, frames);
-    /* RAM before the range for node look-up that it was added in: the caller gets its table back. */
-    b = hvmem__bank_of(heap, base);
-    if (!b || b->group_base != base || b->group_frames != frames)
-        return remove_hotplug(heap, base, frames)
-                   ? HVMEM_OK
-                   : hvmem__refuse(heap, HVMEM_E_FOREIGN, base, HVMEM_ORDER_ANY, frames);
-    drained = hvmem__pcpu_drain_all(heap);
-    /*
-     * Taking the whole bank as reserved makes it unreachable for everyone else. Not under the lock:
-     * what was taken of a bank that is in use goes back, of which the host may hear by an event.
-     */
-    status = hvmem__run_reserve(heap, base, frames);
-    if (status)
-        return hvmem__refuse(heap, drained ? drained : HVMEM_E_BUSY, base, HVMEM_ORDER_ANY, frames);
-    status = flush_whole(heap, base, frames);
-    /* Asks other CPUs for a barrier: not under the lock. Nobody can come to know the bank again. */
-    if (!status)
-        status = hvmem__pcpu_forget_banks(heap);
-    if (!status) {
-        state = hvmem__lock_admin(heap);
-        status = remove_pieces(heap, base, frames);
-        hvmem__unlock_admin(heap, state);
-    } else {
-        (void)hvmem__run_free(heap, HVMEM__ANY_OWNER, base, frames, 0, &stopped);
-    }
-    hvmem__watch(heap);
-    return status ? hvmem__refuse(heap, status, base, HVMEM_ORDER_ANY, frames) : HVMEM_OK;
 }
 
 hvmem_status hvmem_node_of(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_node *node)

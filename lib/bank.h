@@ -5,7 +5,9 @@
  *
  * The directory is an array of bank numbers sorted by base, guarded by a sequence count: readers
  * retry if it was odd or changed. A bank that was found is used under its arena's lock if it is still
- * there then (hvmem__bank_lock()), or by an owner of one of its frames (whose bank cannot be removed).
+ * there then (hvmem__bank_lock()), or by an owner of one of its frames (whose bank cannot be removed), or until
+ * the end of the section (pcpu.h) in which it was found: a bank that goes leaves directory and arena first, and
+ * then waits for every section.
  */
 #ifndef HVMEM_LIB_BANK_H
 #define HVMEM_LIB_BANK_H
@@ -15,8 +17,9 @@
 #include "testpoint.h"
 
 /*
- * The bank that holds a frame, or NULL. Any context. Cost O(log banks). Unless the caller owns a frame of
- * it or has the admin lock it may go at once, and its slot be another bank's: see hvmem__bank_lock().
+ * The bank that holds a frame, or NULL. Any context. Cost O(log banks). Unless the caller owns a frame of it,
+ * is inside a section or has the admin lock it may go at once, and its slot be another bank's: see
+ * hvmem__bank_lock().
  */
 struct hvmem__bank *hvmem__bank_of(struct hvmem_heap *heap, hvmem_mfn mfn);
 
@@ -36,6 +39,9 @@ struct hvmem__bank *hvmem__bank_make(struct hvmem_heap *heap, const struct hvmem
  */
 hvmem_status hvmem__bank_link(struct hvmem_heap *heap, struct hvmem__bank *b);
 void hvmem__bank_unlink(struct hvmem_heap *heap, struct hvmem__bank *b);
+
+/* Take the clean mark off the table of a bank which may have gone, its slot another's. No lock held. */
+void hvmem__bank_unmark(struct hvmem_heap *heap, struct hvmem__bank *b);
 
 /* Frames [mfn, mfn + frames) as one block-aligned step: largest order at mfn that fits. */
 HVMEM_INLINE hvmem_u32 hvmem__fit(const struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 frames)

@@ -37,66 +37,6 @@ hvmem_status hvmem__state_error(hvmem_u32 state)
     }
 }
 
-/* Fill in what a record says. */
-static void describe(const struct hvmem__bank *b, hvmem_mfn head, hvmem_u32 state,
-                     hvmem__record record, struct hvmem_block *block)
-{
-    memset(block, 0, sizeof *block);
-    block->mfn = head;
-    block->order = hvmem__rec_order(record);
-    block->state = state;
-    block->owner = hvmem__rec_owner(record);
-    block->owed = hvmem__rec_owed(record);
-    block->node = b->node;
-}
-
-hvmem_status hvmem__see_block(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvmem__seen *seen)
-{
-    struct hvmem__bank *b = hvmem__bank_of(heap, mfn), *hb = HVMEM_NULL;
-    struct hvmem_block *block = &seen->block;
-    struct hvmem__arena *arena;
-    hvmem_status status = HVMEM_OK;
-    hvmem_u64 state;
-    hvmem_u32 order;
-    hvmem_mfn head;
-
-    memset(seen, 0, sizeof *seen);
-    if (!b)
-        return HVMEM_E_FOREIGN;
-    arena = hvmem__bank_lock(heap, b, &state);
-    if (!arena)
-        return HVMEM_E_FOREIGN;
-    if (!hvmem__bank_holds(b, mfn)) {
-        status = HVMEM_E_FOREIGN;
-    } else if (hvmem__arena_block(heap, arena, b, mfn, &head, &hb)) {
-        hvmem__record r = hvmem__load_acquire(hvmem__record_at(hb, head));
-
-        seen->record = r;
-        /* One that is being scrubbed is free to everybody: nobody may free it again. */
-        describe(hb, head, hvmem__rec_scrubbed_free(r) ? HVMEM_BLOCK_CACHED : hvmem__rec_state(r),
-                 r, block);
-        block->owed |= hvmem__owed_as_whole(heap, r);
-    } else if (hvmem__arena_find(heap, arena, b, mfn, &head, &order)) {
-        hb = hvmem__arena_bank(heap, arena, b, head);
-        describe(hb, head, HVMEM_BLOCK_FREE,
-                 hvmem__rec_with_order(hvmem__load(hvmem__record_at(hb, head)), order), block);
-    } else {
-        status = hvmem__load(&b->filling) ? HVMEM_E_FOREIGN : HVMEM_E_CORRUPT;
-    }
-    seen->bank = hb;
-    hvmem__unlock_arena(heap, arena, state);
-    return status;
-}
-
-hvmem_status hvmem__block_at(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvmem_block *block)
-{
-    struct hvmem__seen seen;
-    hvmem_status status = hvmem__see_block(heap, mfn, &seen);
-
-    *block = seen.block;
-    return status;
-}
-
 /* ---- taking a block from its owner ---------------------------------------------------------- */
 
 hvmem_status hvmem__enter_for(struct hvmem_heap *heap, struct hvmem__section *s,
@@ -204,8 +144,13 @@ static hvmem_status free_to_cache(struct hvmem_heap *heap, struct hvmem__bank *b
 
     if (status)
         return status;
+    if (hvmem__unlikely(hvmem__pcpu_bank_of(heap, mfn) != b)) {
+        hvmem__section_leave(heap, &s);
+        return HVMEM_E_FREE; /* it was another's, whose bank has gone since */
+    }
     hvmem__table_changes(b->table); /* and again where it goes */
-    if (!hvmem__frame_claim(&heap->host, hvmem__record_at(b, mfn), from, to))
+    if (!hvmem__is_head(b, mfn) ||
+        !hvmem__frame_claim(&heap->host, hvmem__record_at(b, mfn), from, to))
         status = HVMEM_E_FREE;
     else if (s.gated != HVMEM__GATED_NOT && !hvmem__cacheable(heap, hvmem__rec_order(to)))
         hvmem__pcpu_give_back(heap, &mfn, 1);
@@ -297,23 +242,40 @@ static hvmem_status why_not(struct hvmem_heap *heap, hvmem_mfn mfn)
     return status;
 }
 
+/*
+ * The bank of a frame, NULL if there is none, and whether the frame starts a block outside the free sets; its
+ * record then. Read inside a section: a bank that goes waits for that before its table goes. No lock held.
+ */
+static int read_head(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvmem__bank **bank,
+                     hvmem__record *record)
+{
+    struct hvmem__section s;
+    int found;
+
+    hvmem__section_enter(heap, &s);
+    *bank = hvmem__pcpu_bank_of(heap, mfn);
+    (void)HVMEM_TEST_POINT("read_head");
+    found = *bank && hvmem__is_head(*bank, mfn);
+    if (found)
+        *record = hvmem__load(hvmem__record_at(*bank, mfn));
+    hvmem__section_leave(heap, &s);
+    return found;
+}
+
 hvmem_status hvmem__may_free(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order,
                              const struct hvmem_domain *const *owner, struct hvmem__bank **bank,
                              hvmem__record *record)
 {
-    struct hvmem__bank *b = hvmem__bank_of(heap, mfn);
+    struct hvmem__bank *b;
     hvmem_status status;
-    hvmem__record r;
+    hvmem__record r = 0;
 
     if (order > heap->max_order && order != HVMEM_ORDER_ANY)
         return HVMEM_E_ORDER;
     if (heap->adopting)
         return HVMEM_E_PHASE;
-    if (!b)
-        return HVMEM_E_FOREIGN;
-    if (!hvmem__is_head(b, mfn))
-        return why_not(heap, mfn);
-    r = hvmem__load(hvmem__record_at(b, mfn));
+    if (!read_head(heap, mfn, &b, &r))
+        return b ? why_not(heap, mfn) : HVMEM_E_FOREIGN;
     status = hvmem__state_error(hvmem__rec_state(r));
     if (status)
         return status;

@@ -141,7 +141,7 @@ void hvmem__gathered_restore(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u32 b
     hvmem__domain_hold(hvmem__domain_of(heap, hvmem__rec_owner(from)), mfn, frames, &tally);
     change(heap, b, mfn, from, to);
     if (hvmem__unlikely(hvmem__offline_waits(heap)))
-        hvmem__offline_restored(heap, b, mfn);
+        hvmem__offline_restored(heap, mfn);
 }
 
 hvmem_u64 hvmem__gathered_quarantine(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u32 owed)
@@ -201,7 +201,7 @@ void hvmem__held_back(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn 
 
     change(heap, b, mfn, gathered(heap, mfn, &b, &frames), to);
     if (hvmem__unlikely(hvmem__offline_waits(heap)))
-        hvmem__offline_restored(heap, b, mfn);
+        hvmem__offline_restored(heap, mfn);
     hvmem__count(heap, &heap->gathers, (hvmem_u64)0 - 1);
 }
 

@@ -41,7 +41,9 @@ struct hvmem__bank {
     hvmem_u32 orders;      /* bit k: there are free blocks of order k */
     hvmem_u32 spread;      /* bit k: of them some in the bitmap, in_bitmap[k] != 0 */
     hvmem_u32 hotplug;     /* range for node look-up only; no table */
+    hvmem_u32 leaving;     /* 1: not live any more, but its table is; admin lock */
     hvmem_u32 filling;     /* 1: being added, its frames become free one block after the other */
+    hvmem_u32 marked;      /* 1: its table may be marked clean; arena lock, read at any time */
     hvmem_u32 climb;       /* levels of bitmaps that a block merges through in one hold (table.c) */
     hvmem_u64 free_frames; /* in free blocks whose head is in this bank */
     hvmem_u64 reserved_frames;
@@ -129,6 +131,7 @@ struct hvmem_heap {
     struct hvmem_lock admin;
     hvmem_u32 next_bank;   /* where the search for a free slot starts; admin lock */
     hvmem_u32 hotplugs;    /* slots of ranges for node look-up only; admin lock */
+    hvmem_u32 leaving;     /* slots of banks that are leaving; admin lock */
     hvmem_u32 sequence;    /* odd while the directory changes (bank.h) */
     hvmem_u32 banks;       /* live banks in order_of_banks */
     hvmem_u32 arenas;      /* arenas in use; never shrinks; admin lock */

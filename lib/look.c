@@ -8,6 +8,70 @@
 
 #define SNAPSHOT_TRIES 64u
 
+/* ---- the block of a frame ---------------------------------------------------------------------- */
+
+/* Fill in what a record says. */
+static void describe(const struct hvmem__bank *b, hvmem_mfn head, hvmem_u32 state,
+                     hvmem__record record, struct hvmem_block *block)
+{
+    memset(block, 0, sizeof *block);
+    block->mfn = head;
+    block->order = hvmem__rec_order(record);
+    block->state = state;
+    block->owner = hvmem__rec_owner(record);
+    block->owed = hvmem__rec_owed(record);
+    block->node = b->node;
+}
+
+hvmem_status hvmem__see_block(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvmem__seen *seen)
+{
+    struct hvmem__bank *b = hvmem__bank_of(heap, mfn), *hb = HVMEM_NULL;
+    struct hvmem_block *block = &seen->block;
+    struct hvmem__arena *arena;
+    hvmem_status status = HVMEM_OK;
+    hvmem_u64 state;
+    hvmem_u32 order;
+    hvmem_mfn head;
+
+    memset(seen, 0, sizeof *seen);
+    if (!b)
+        return HVMEM_E_FOREIGN;
+    arena = hvmem__bank_lock(heap, b, &state);
+    if (!arena)
+        return HVMEM_E_FOREIGN;
+    if (!hvmem__bank_holds(b, mfn)) {
+        status = HVMEM_E_FOREIGN;
+    } else if (hvmem__arena_block(heap, arena, b, mfn, &head, &hb)) {
+        hvmem__record r = hvmem__load_acquire(hvmem__record_at(hb, head));
+
+        seen->record = r;
+        /* One that is being scrubbed is free to everybody: nobody may free it again. */
+        describe(hb, head, hvmem__rec_scrubbed_free(r) ? HVMEM_BLOCK_CACHED : hvmem__rec_state(r),
+                 r, block);
+        block->owed |= hvmem__owed_as_whole(heap, r);
+    } else if (hvmem__arena_find(heap, arena, b, mfn, &head, &order)) {
+        hb = hvmem__arena_bank(heap, arena, b, head);
+        describe(hb, head, HVMEM_BLOCK_FREE,
+                 hvmem__rec_with_order(hvmem__load(hvmem__record_at(hb, head)), order), block);
+    } else {
+        status = hvmem__load(&b->filling) ? HVMEM_E_FOREIGN : HVMEM_E_CORRUPT;
+    }
+    seen->bank = hb;
+    hvmem__unlock_arena(heap, arena, state);
+    return status;
+}
+
+hvmem_status hvmem__block_at(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvmem_block *block)
+{
+    struct hvmem__seen seen;
+    hvmem_status status = hvmem__see_block(heap, mfn, &seen);
+
+    *block = seen.block;
+    return status;
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------ */
+
 hvmem_status hvmem_lookup(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvmem_block *block)
 {
     hvmem_status status = heap && block ? hvmem__block_at(heap, mfn, block) : HVMEM_E_ARG;

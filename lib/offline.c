@@ -149,13 +149,17 @@ static hvmem_status offline_gathered(struct hvmem_heap *heap, hvmem_mfn mfn, hvm
     return HVMEM_E_BUSY;
 }
 
-void hvmem__offline_restored(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn)
+void hvmem__offline_restored(struct hvmem_heap *heap, hvmem_mfn mfn)
 {
     hvmem_u64 state = hvmem__lock_admin(heap);
-    hvmem__record r = hvmem__load(hvmem__record_at(b, mfn));
+    struct hvmem__seen seen;
 
-    if (bad_in(heap, mfn, mfn + ((hvmem_u64)1 << hvmem__rec_order(r))))
-        (void)hvmem__try_seize(heap, b, mfn, r, hvmem__rec_with_state(r, HVMEM_BLOCK_OFFLINING));
+    /* Its owner may have freed it meanwhile. */
+    if (!hvmem__see_block(heap, mfn, &seen) && seen.block.mfn == mfn &&
+        seen.block.state == HVMEM_BLOCK_ALLOCATED &&
+        bad_in(heap, mfn, mfn + ((hvmem_u64)1 << seen.block.order)))
+        (void)hvmem__try_seize(heap, seen.bank, mfn, seen.record,
+                               hvmem__rec_with_state(seen.record, HVMEM_BLOCK_OFFLINING));
     hvmem__unlock_admin(heap, state);
 }
 

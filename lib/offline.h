@@ -27,6 +27,6 @@ HVMEM_INLINE int hvmem__offline_waits(const struct hvmem_heap *heap)
 }
 
 /* A gathered block is its owner's again: OFFLINING if a bad frame is in it. No lock held. */
-void hvmem__offline_restored(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn);
+void hvmem__offline_restored(struct hvmem_heap *heap, hvmem_mfn mfn);
 
 #endif

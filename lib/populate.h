@@ -88,7 +88,9 @@ HVMEM_INLINE void hvmem__populate_let_go(struct hvmem_heap *heap, struct hvmem__
         if (!hvmem__rec_held(r) ||
             hvmem__frame_claim(&heap->host, at, r, hvmem__rec_unsay(r, HVMEM__BIAS_HELD)))
             break;
-    hvmem__table_changes(b->table);
+    /* Its owner may have freed it by now, and its bank be gone. */
+    if (hvmem__unlikely(hvmem__load(&b->marked)))
+        hvmem__bank_unmark(heap, b);
 }
 
 /* The blocks of the next slice, every debt left on them. HVMEM_AGAIN: the budget says stop. */

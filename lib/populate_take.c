@@ -84,11 +84,12 @@ hvmem_status hvmem__populate_abort(struct hvmem_domain *domain)
     for (; p->mapped < p->taken; p->mapped++, p->part = p->begun = 0) {
         hvmem_u64 slot = p->slot[p->mapped];
         hvmem_mfn mfn = hvmem__slot_mfn(slot);
-        struct hvmem__bank *b = hvmem__bank_of(heap, mfn);
+        struct hvmem__seen seen;
 
-        if (!b || !hvmem__slot_holds(domain, slot, hvmem__load(hvmem__record_at(b, mfn))))
-            continue; /* in quarantine */
-        if (p->begun && !take_back(domain, slot, b)) {
+        if (hvmem__see_block(heap, mfn, &seen) || seen.block.mfn != mfn ||
+            !hvmem__slot_holds(domain, slot, seen.record))
+            continue; /* in quarantine, or out of it by now */
+        if (p->begun && !take_back(domain, slot, seen.bank)) {
             status = p->begun == 2 ? HVMEM_E_QUARANTINE : status;
             continue;
         }
@@ -98,7 +99,7 @@ hvmem_status hvmem__populate_abort(struct hvmem_domain *domain)
             drawn.from_node = p->drawn[p->mapped].from_node;
             drawn.from_any = p->drawn[p->mapped].from_any;
             drawn.when = hvmem__claim_when(domain, p->drawn[p->mapped].when);
-            hvmem__claim_refund(heap, b->node, &drawn);
+            hvmem__claim_refund(heap, seen.bank->node, &drawn);
         }
         /* A vCPU may have reached what was mapped for a moment. */
         give_back(domain, slot, p->begun ? heap->owed_on_free : 0);

@@ -239,22 +239,20 @@ static hvmem_status split_off(struct hvmem_heap *heap, struct hvmem__bank *b, hv
 
 /* One step of a run: the block at *at, or the part of it below end. E_FREE: it changed meanwhile. */
 static hvmem_status free_step(struct hvmem_heap *heap, hvmem_u32 owner, hvmem_mfn *at,
-                              hvmem_mfn end, hvmem_u32 owed, const struct hvmem_block *block)
+                              hvmem_mfn end, hvmem_u32 owed, const struct hvmem__seen *seen)
 {
-    struct hvmem__bank *b = hvmem__bank_of(heap, block->mfn);
-    hvmem__record r = b ? hvmem__load(hvmem__record_at(b, block->mfn)) : 0; /* the bank has gone */
+    const struct hvmem_block *block = &seen->block;
     hvmem_mfn stop = block->mfn + ((hvmem_u64)1 << block->order);
+    hvmem__record r = seen->record;
     hvmem_status status;
 
-    if (hvmem__rec_order(r) != block->order || hvmem__rec_state(r) != block->state)
-        return HVMEM_E_FREE;
     if (owner != HVMEM__ANY_OWNER && hvmem__rec_owner(r) != owner)
         return HVMEM_E_OWNER;
     if (hvmem__unlikely(hvmem__rec_kept(r)) && !(owed & HVMEM__UNUSED))
         return HVMEM_E_GATHERED;
     if (block->mfn != *at || stop > end)
-        return split_off(heap, b, block->mfn, r, *at, stop < end ? stop : end);
-    status = hvmem__free_block(heap, b, block->mfn, r, owed);
+        return split_off(heap, seen->bank, block->mfn, r, *at, stop < end ? stop : end);
+    status = hvmem__free_block(heap, seen->bank, block->mfn, r, owed);
     if (!status)
         *at = stop;
     return status;
@@ -269,14 +267,14 @@ hvmem_status hvmem__run_free(struct hvmem_heap *heap, hvmem_u32 owner, hvmem_mfn
 
     *at = mfn;
     while (*at < end && !status) {
-        struct hvmem_block block;
+        struct hvmem__seen seen;
 
-        status = hvmem__block_at(heap, *at, &block);
-        if (!status && block.state != HVMEM_BLOCK_RESERVED)
-            status = hvmem__state_error(block.state);
+        status = hvmem__see_block(heap, *at, &seen);
+        if (!status && seen.block.state != HVMEM_BLOCK_RESERVED)
+            status = hvmem__state_error(seen.block.state);
         if (status)
             break;
-        status = free_step(heap, owner, at, end, owed, &block);
+        status = free_step(heap, owner, at, end, owed, &seen);
         /* A frame of it was asked to go offline just now: look again. */
         if (status == HVMEM_E_FREE && ++tries < HVMEM__SEIZE_TRIES)
             status = HVMEM_OK;
@@ -308,19 +306,11 @@ hvmem_status hvmem_reserve(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 cou
     return status ? hvmem__refuse(heap, status, mfn, HVMEM_ORDER_ANY, count) : HVMEM_OK;
 }
 
-/* Whether the block that was seen is a populate's or a stage 2's; its bank may have gone since. */
-static int is_kept(struct hvmem_heap *heap, const struct hvmem_block *block)
-{
-    struct hvmem__bank *b = hvmem__bank_of(heap, block->mfn);
-
-    return b && hvmem__rec_kept(hvmem__load(hvmem__record_at(b, block->mfn)));
-}
-
 hvmem_status hvmem_free_run(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count)
 {
     hvmem_mfn at = mfn, end = mfn + count;
     hvmem_status status = HVMEM_OK;
-    struct hvmem_block block;
+    struct hvmem__seen seen;
 
     if (!heap)
         return HVMEM_E_ARG;
@@ -329,13 +319,13 @@ hvmem_status hvmem_free_run(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 co
     if (heap->adopting)
         status = HVMEM_E_PHASE;
     while (at < end && !status) {
-        status = hvmem__block_at(heap, at, &block);
-        if (!status && block.state != HVMEM_BLOCK_RESERVED)
-            status = hvmem__state_error(block.state);
-        if (!status && is_kept(heap, &block))
+        status = hvmem__see_block(heap, at, &seen);
+        if (!status && seen.block.state != HVMEM_BLOCK_RESERVED)
+            status = hvmem__state_error(seen.block.state);
+        if (!status && hvmem__rec_kept(seen.record))
             status = HVMEM_E_GATHERED;
         if (!status)
-            at = block.mfn + ((hvmem_u64)1 << block.order);
+            at = seen.block.mfn + ((hvmem_u64)1 << seen.block.order);
     }
     if (!status)
         status = hvmem__run_free(heap, HVMEM__ANY_OWNER, mfn, count, 0, &at);

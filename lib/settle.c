@@ -240,10 +240,13 @@ hvmem_u32 hvmem__deferred_by(hvmem_u32 flags)
 hvmem_status hvmem__paid(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
                          hvmem__record seen, hvmem_u32 due)
 {
+    struct hvmem__seen now;
     hvmem_u32 tries;
 
+    now.bank = b;
+    now.record = seen;
     for (tries = 0; tries < HVMEM__SEIZE_TRIES; tries++) {
-        hvmem__record r = hvmem__load(hvmem__record_at(b, mfn)), to;
+        hvmem__record r = now.record, to;
 
         if (hvmem__rec_state(r) != hvmem__rec_state(seen) ||
             hvmem__rec_order(r) != hvmem__rec_order(seen) ||
@@ -252,11 +255,13 @@ hvmem_status hvmem__paid(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_m
         to = hvmem__rec_with_owed(r, hvmem__rec_owed(r) & ~due);
         if (due & HVMEM_OWES_SCRUB)
             to = hvmem__rec_with_dirt(to, HVMEM__DIRT_CLEAN);
-        switch (hvmem__seize(heap, b, mfn, r, to)) {
+        switch (hvmem__seize(heap, now.bank, mfn, r, to)) {
         case HVMEM_OK:
             hvmem__domain_changed(hvmem__domain_of(heap, hvmem__rec_owner(r)), r, to);
             return HVMEM_OK;
         case HVMEM_E_FREE: /* changed meanwhile: look again */
+            if (hvmem__see_block(heap, mfn, &now) || now.block.mfn != mfn)
+                return HVMEM_E_FREE;
             continue;
         default:
             return HVMEM_E_HOST;

@@ -37,7 +37,8 @@ struct hvmem__table {
  * it has written. Called where a set or a count of a bank does (hvmem__add_frames()), where a block outside
  * the sets is entered or leaves (hvmem__arena_mark(), hvmem__arena_unmark()), and by whoever changes the
  * record of such a block, or what a record inside it holds, by another way; without the arena's lock after
- * the change too, for a quiesce may have set the mark meanwhile.
+ * the change too, for a quiesce may have set the mark meanwhile: where the block is another's by then, whose bank
+ * may go, that is done by hvmem__bank_unmark() if the bank is `marked`.
  */
 HVMEM_INLINE void hvmem__table_changes(struct hvmem__table *table)
 {

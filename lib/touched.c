@@ -84,12 +84,18 @@ struct holder {
     hvmem__record record;
 };
 
+/* Whether a bank that was found without the lock is the arena's still, and holds mfn. Arena lock held. */
+static int is_in(struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                 const struct hvmem__bank *b, hvmem_mfn mfn)
+{
+    return b->live && hvmem__arena_of(heap, b) == arena && hvmem__bank_holds(b, mfn);
+}
+
 /* Arena lock held. 0: none. */
 static int find(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
                 hvmem_mfn mfn, struct holder *h)
 {
-    if (!b->live || hvmem__arena_of(heap, b) != arena || !hvmem__bank_holds(b, mfn) ||
-        !hvmem__arena_block(heap, arena, b, mfn, &h->head, &h->bank))
+    if (!is_in(heap, arena, b, mfn) || !hvmem__arena_block(heap, arena, b, mfn, &h->head, &h->bank))
         return 0;
     h->record = hvmem__load(hvmem__record_at(h->bank, h->head));
     switch (hvmem__state_error(hvmem__rec_state(h->record))) {
@@ -115,8 +121,7 @@ static hvmem_u32 debts_around(struct hvmem_heap *heap, struct hvmem__arena *aren
         *end = h.head + ((hvmem_u64)1 << hvmem__rec_order(part));
         return hvmem__rec_owed(part) | hvmem__owed_as_whole(heap, part);
     }
-    if (b->live && hvmem__bank_holds(b, mfn) &&
-        hvmem__arena_find(heap, arena, b, mfn, &h.head, &order))
+    if (is_in(heap, arena, b, mfn) && hvmem__arena_find(heap, arena, b, mfn, &h.head, &order))
         *end = h.head + ((hvmem_u64)1 << order);
     return 0;
 }
