@@ -106,16 +106,22 @@ static hvmem_status validate_run(struct hvmem_stage2 *s2, struct hvmem__s2_open 
     hvmem_gfn end = (hvmem_gfn)1 << (s2->input_bits - 12);
     hvmem_u32 level = path->level, above, i;
     hvmem_u64 *slot = path->slot[level];
+    hvmem_status status = HVMEM_OK;
 
-    /* From below: once the entry above is valid, hardware sees what is below as it is. */
+    /*
+     * From below: once the entry above is valid, hardware sees what is below as it is, and no fault pushes
+     * down what was made valid here.
+     */
     for (i = 0; i < HVMEM_S2_SLICE && open->at < end; i++, slot++) {
         hvmem_u64 entry = *slot;
 
         if (hvmem__s2_present(&s2->f, entry)) {
             if (hvmem__s2_is_table(&s2->f, entry, level))
                 break;
-            if (entry & s2->f.unclean)
-                return HVMEM__S2_NEED_SPLIT;
+            if (entry & s2->f.unclean) {
+                status = HVMEM__S2_NEED_SPLIT;
+                break;
+            }
             if (!hvmem__s2_valid(&s2->f, entry))
                 hvmem__store_release(slot, entry & s2->f.broken
                                                ? entry | s2->f.touched
@@ -127,7 +133,7 @@ static hvmem_status validate_run(struct hvmem_stage2 *s2, struct hvmem__s2_open 
     }
     for (above = level; above > s2->start_level; above--)
         hvmem__store_release(path->slot[above - 1], *path->slot[above - 1] | s2->f.valid);
-    return HVMEM_OK;
+    return status;
 }
 
 /* One slice. A leaf that waits for its first touch is paid for here. */
