@@ -141,11 +141,14 @@ hvmem_status hvmem_gather_entry(struct hvmem_gather *gather, hvmem_u64 addr, hvm
     return hvmem__gather_run(gather, addr, 1, shift, level, flags);
 }
 
-/* Whether a change from one to the other must be flushed: by what was there before. */
-static int owes(const struct hvmem_pte *before, const struct hvmem_pte *after)
+/* Whether a change must be flushed: by what was there before. CPUs find rights that are gained, devices not. */
+static int owes(const struct hvmem_gather *gather, const struct hvmem_pte *before,
+                const struct hvmem_pte *after)
 {
     if (before->kind == HVMEM_PTE_ABSENT)
         return 0; /* never cached */
+    if (before->rights != after->rights && hvmem__load(&gather->mapping->notifiers))
+        return 1;
     return before->kind != after->kind || before->mfn != after->mfn ||
            before->attributes != after->attributes || (before->rights & ~after->rights);
 }
@@ -179,7 +182,7 @@ hvmem_status hvmem_gather_change(struct hvmem_gather *gather, hvmem_u64 addr, hv
     if (!before || !after || before->kind > HVMEM_PTE_TABLE || after->kind > HVMEM_PTE_TABLE ||
         (flags & ~HVMEM_ENTRY_GLOBAL))
         return refuse_wide(gather, HVMEM_E_ARG, addr);
-    if (!owes(before, after)) {
+    if (!owes(gather, before, after)) {
         if (told)
             *told = 0;
         return HVMEM_OK;

@@ -79,6 +79,14 @@ HVMEM_INLINE hvmem_u64 hvmem__s2_rest(hvmem_gfn gfn, hvmem_u32 level)
     return span - (gfn & (span - 1));
 }
 
+/* Of these rights those that memory of the type may have: fetches ahead of time must not reach arm64 devices. */
+HVMEM_INLINE hvmem_u32 hvmem__s2_allowed(const struct hvmem_stage2 *s2, hvmem_u32 type,
+                                         hvmem_u32 rights)
+{
+    return type == HVMEM_S2_DEVICE && s2->f.format == HVMEM_S2_ARM64 ? rights & ~HVMEM_S2_X
+                                                                     : rights;
+}
+
 /* Which of leaves[] a leaf of the level is counted in. */
 HVMEM_INLINE hvmem_u32 hvmem__s2_size(hvmem_u32 level)
 {

@@ -7,6 +7,7 @@
 struct run {
     struct hvmem__s2_path path;
     hvmem_u32 removed;
+    hvmem_u32 gained; /* entries that only gained rights */
     hvmem_u32 budget;
 };
 
@@ -62,14 +63,22 @@ static hvmem_u32 unmap_leaves(struct hvmem_stage2 *s2, struct hvmem__s2_work *wo
     return n;
 }
 
+/* The rights that a protect gives a leaf. */
+static hvmem_u32 rights_for(const struct hvmem_stage2 *s2, const struct hvmem__s2_work *work,
+                            hvmem_u64 leaf)
+{
+    return hvmem__s2_allowed(s2, hvmem__s2_type(&s2->f, leaf), work->rights);
+}
+
 static void protect_leaf(struct hvmem_stage2 *s2, struct hvmem__s2_work *work, struct run *run,
                          hvmem_u64 *slot, hvmem_u64 leaf)
 {
     hvmem_u32 level = run->path.level, old = hvmem__s2_rights(&s2->f, leaf);
-    hvmem_u64 to = hvmem__s2_make_leaf(&s2->f, level, hvmem__s2_address(&s2->f, leaf), work->rights,
+    hvmem_u32 rights = rights_for(s2, work, leaf);
+    hvmem_u64 to = hvmem__s2_make_leaf(&s2->f, level, hvmem__s2_address(&s2->f, leaf), rights,
                                        hvmem__s2_type(&s2->f, leaf));
 
-    if (old == work->rights)
+    if (old == rights)
         return;
     if (!hvmem__s2_valid(&s2->f, leaf))
         to = hvmem__s2_invalid(&s2->f, to);
@@ -79,9 +88,26 @@ static void protect_leaf(struct hvmem_stage2 *s2, struct hvmem__s2_work *work, s
      * A gained right: on x86 the fault through the stale entry drops it; on arm64 it stays and would
      * fault for ever (Arm ARM D8.13.1).
      */
-    if (((old & ~work->rights) || s2->f.format == HVMEM_S2_ARM64) &&
-        hvmem__s2_cached(s2, leaf, run->path.walkable))
+    if (!(old & ~rights) && s2->f.format != HVMEM_S2_ARM64)
+        run->gained++;
+    else if (hvmem__s2_cached(s2, leaf, run->path.walkable))
         hvmem__s2_tell(s2, work->gather, work->at, 1, level, leaf);
+}
+
+/*
+ * A device that still holds an entry without the right that it gained cannot fault, and its access is lost.
+ * Asked after the change: a device that is let in later finds it in the tables.
+ */
+static void tell_devices(struct hvmem_stage2 *s2, struct hvmem__s2_work *work, hvmem_gfn from,
+                         hvmem_u32 level)
+{
+    hvmem_u32 order = hvmem__s2_order(level);
+
+    if (s2->heap->host.smp)
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (hvmem__s2_shared(s2))
+        hvmem__s2_tell(s2, work->gather, from, ((work->at - 1) >> order) - (from >> order) + 1,
+                       level, 0);
 }
 
 static void age_leaf(struct hvmem_stage2 *s2, struct hvmem__s2_work *work, struct run *run,
@@ -106,7 +132,8 @@ static int needs_split(const struct hvmem_stage2 *s2, const struct hvmem__s2_wor
 
     if (work->kind >= HVMEM__S2_AGE || part(work, level) == span)
         return 0;
-    return work->kind == HVMEM__S2_UNMAP || hvmem__s2_rights(&s2->f, leaf) != work->rights;
+    return work->kind == HVMEM__S2_UNMAP ||
+           hvmem__s2_rights(&s2->f, leaf) != rights_for(s2, work, leaf);
 }
 
 /* Entries of the table of path.slot[level], from work->at on. */
@@ -196,11 +223,13 @@ static hvmem_status do_step(struct hvmem_stage2 *s2, struct hvmem__s2_work *work
     run.budget = HVMEM_S2_SLICE;
     while (work->at < work->end && run.budget && !status) {
         from = work->at;
-        run.removed = 0;
+        run.removed = run.gained = 0;
         hvmem__s2_walk(s2, from, &run.path);
         if (!has_room(s2, work, &run.path))
             return HVMEM__S2_NEED_ROOM;
         status = do_run(s2, work, &run);
+        if (run.gained)
+            tell_devices(s2, work, from, run.path.level);
         if (!run.removed)
             continue;
         if (work->own && !work->removed) {

@@ -95,7 +95,8 @@ static HVMEM_NOINLINE hvmem_status populate(struct hvmem_stage2 *s2, hvmem_gfn g
     else if (leaf.mfn & (span - 1))
         status = HVMEM_E_ALIGN;
     else if (!(leaf.rights & HVMEM_S2_R) || (leaf.rights & ~HVMEM_S2_RWX) ||
-             leaf.type > HVMEM_S2_DEVICE || (leaf.state & ~HVMEM_S2_UNCLEAN))
+             leaf.type > HVMEM_S2_DEVICE || (leaf.state & ~HVMEM_S2_UNCLEAN) ||
+             leaf.rights != hvmem__s2_allowed(s2, leaf.type, leaf.rights))
         status = HVMEM_E_ARG;
     else if (leaf.mfn >> (s2->output_bits - 12) || gfn + span >= (hvmem_u64)1 << 52)
         status = HVMEM_E_RANGE;

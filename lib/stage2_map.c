@@ -194,7 +194,8 @@ static hvmem_status check_map(const struct hvmem_stage2 *s2, const struct hvmem_
     if (r->size != sizeof *r)
         return HVMEM_E_VERSION;
     if ((r->flags & ~HVMEM_S2_REPLACE) || !(r->rights & HVMEM_S2_R) ||
-        (r->rights & ~HVMEM_S2_RWX) || r->type > HVMEM_S2_DEVICE)
+        (r->rights & ~HVMEM_S2_RWX) || r->type > HVMEM_S2_DEVICE ||
+        r->rights != hvmem__s2_allowed(s2, r->type, r->rights))
         return HVMEM_E_ARG;
     status = hvmem__s2_check_range(s2, r->gfn, r->frames);
     if (!status && (r->mfn >= top || r->frames > top - r->mfn))

@@ -45,7 +45,7 @@ struct hvmem_domain_ops;
 /* Memory types. Before one but WB, and where it changes, the caller cleans: hvmem_cache_range(). */
 #define HVMEM_S2_WB     0u /* write-back */
 #define HVMEM_S2_NC     1u /* uncached memory: arm64 Normal NC, EPT WC, NPT PAT entry 2 (UC-) */
-#define HVMEM_S2_DEVICE 2u /* arm64 Device-nGnRE, EPT UC, NPT PAT entry 3 (UC) */
+#define HVMEM_S2_DEVICE 2u /* arm64 Device-nGnRE, never X; EPT UC, NPT PAT entry 3 (UC) */
 
 /* Flags of a stage 2. */
 #define HVMEM_S2_TRACK 1u /* arm access tracking when the domain starts */
@@ -187,7 +187,7 @@ HVMEM_API hvmem_status hvmem_stage2_map(struct hvmem_stage2 *s2,
 HVMEM_API hvmem_status hvmem_stage2_unmap(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 frames,
                                           struct hvmem_gather *gather, hvmem_u64 *done);
 
-/* Change the rights of what is mapped in a range. As unmap in all else. */
+/* Change the rights of what is mapped in a range, but for X of arm64 devices. As unmap in all else. */
 HVMEM_API hvmem_status hvmem_stage2_protect(struct hvmem_stage2 *s2, hvmem_gfn gfn,
                                             hvmem_u64 frames, hvmem_u32 rights,
                                             struct hvmem_gather *gather, hvmem_u64 *done);

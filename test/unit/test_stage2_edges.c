@@ -419,6 +419,7 @@ static hvmem_status give_page(void *ctx, hvmem_gfn gfn, hvmem_u32 access,
     (void)access;
     leaf->mfn = HOME + gfn;
     leaf->type = given_type;
+    leaf->rights = HVMEM_S2_R | HVMEM_S2_W;
     leaf->state = HVMEM_S2_UNCLEAN;
     return HVMEM_OK;
 }

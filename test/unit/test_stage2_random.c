@@ -22,6 +22,12 @@ static uint64_t word(uint64_t mfn, unsigned rights, unsigned type)
     return rig_frame_word(mfn, rights, type) | HERE;
 }
 
+/* Device memory of arm64 is never executable. */
+static int is_forbidden(unsigned rights, unsigned type)
+{
+    return rig.config.format == HVMEM_S2_ARM64 && type == HVMEM_S2_DEVICE && (rights & HVMEM_S2_X);
+}
+
 /* ---- oracle --------------------------------------------------------------------------------- */
 
 /* One translation of a TLB against the shadow. */
@@ -160,6 +166,11 @@ static void step_map(void)
     map.rights = rights[test_below(&rng, 5)];
     map.type = test_below(&rng, 8) ? 0 : (unsigned)test_below(&rng, 3);
     map.flags = test_below(&rng, 3) ? 0 : HVMEM_S2_REPLACE;
+    if (is_forbidden(map.rights, map.type)) {
+        CHECK_EQ(hvmem_stage2_map(rig.s2, &map, &done), HVMEM_E_ARG);
+        check_around(gfn, frames);
+        map.rights &= ~HVMEM_S2_X;
+    }
     for (first = 0; first < frames && !(shadow[gfn + first] & HERE); first++)
         ;
     status = hvmem_stage2_map(rig.s2, &map, &done);
@@ -215,7 +226,8 @@ static void step_protect(void)
     CHECK(status == HVMEM_OK ? done == frames : status == HVMEM_E_NOMEM);
     for (i = gfn; i < gfn + done; i++)
         if (shadow[i] & HERE)
-            shadow[i] = (shadow[i] & ~7ull) | to;
+            shadow[i] = (shadow[i] & ~7ull) |
+                        (is_forbidden(to, shadow[i] >> 3 & 3) ? to & ~HVMEM_S2_X : to);
     check_around(gfn, frames);
 }
 
