@@ -4,6 +4,7 @@
 #include <hvmem/track.h>
 
 #include "stage2.h"
+#include "walk.h"
 
 static hvmem_status map_block(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_mfn mfn,
                               hvmem_order order, hvmem_u32 mark)
@@ -66,6 +67,14 @@ static HVMEM_CALLBACK hvmem_status ops_unmap(void *ctx, hvmem_gfn gfn, hvmem_mfn
     return hvmem__s2_change(ctx, gfn, (hvmem_u64)1 << order, HVMEM_NULL, &work, &done);
 }
 
+/* Whether no frame of the leaf around this one is the heap's. */
+static int is_outside(const struct hvmem_stage2 *s2, const struct hvmem_stage2_leaf *leaf)
+{
+    hvmem_mfn first = (leaf->mfn >> leaf->order) << leaf->order, next = first;
+
+    return !hvmem__bank_from(s2->heap, first, &next) || (next - first) >> leaf->order != 0;
+}
+
 static HVMEM_CALLBACK hvmem_status ops_lookup(void *ctx, hvmem_gfn gfn, hvmem_mfn *mfn,
                                               hvmem_order *order)
 {
@@ -80,6 +89,9 @@ static HVMEM_CALLBACK hvmem_status ops_lookup(void *ctx, hvmem_gfn gfn, hvmem_mf
     }
     memset(&leaf, 0, sizeof leaf);
     status = hvmem_stage2_lookup(ctx, gfn, &leaf);
+    /* Registers of a device are in no cache, and not the host's to map. */
+    if (!status && leaf.type == HVMEM_S2_DEVICE && is_outside(s2, &leaf))
+        status = HVMEM_E_FREE;
     if (!status)
         *mfn = leaf.mfn;
     if (!status || status == HVMEM_E_FREE)

@@ -118,7 +118,8 @@ static hvmem_status rearm(struct hvmem_stage2 *s2, struct hvmem_track_progress *
 
 /*
  * The next frames to clean, under the lock, the tables alive: *mfn, *frames (at most `most`). 0: nothing is
- * noted. Frames that were unmapped meanwhile are passed over: whoever gets them next pays for them.
+ * noted. Frames that were unmapped meanwhile are passed over: whoever gets them next pays for them; so is
+ * what the guest sees uncached: it left nothing in a cache, and the host may not be able to map it.
  */
 static int next_noted(struct hvmem_stage2 *s2, hvmem_u64 most, hvmem_mfn *mfn, hvmem_u64 *frames)
 {
@@ -145,7 +146,8 @@ static int next_noted(struct hvmem_stage2 *s2, hvmem_u64 most, hvmem_mfn *mfn, h
         span = hvmem__s2_rest(gfn, path.level);
         if (span > size - w->cleaned)
             span = size - w->cleaned;
-        if (hvmem__s2_present(&s2->f, path.entry))
+        if (hvmem__s2_present(&s2->f, path.entry) &&
+            hvmem__s2_type(&s2->f, path.entry) == HVMEM_S2_WB)
             break;
         w->cleaned += span;
     }

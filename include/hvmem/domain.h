@@ -40,9 +40,10 @@ struct hvmem_domain_ops {
 
     /*
      * Which frame is mapped at gfn: *mfn, and in *order the largest aligned block around gfn that is
-     * mapped to one aligned block around *mfn. HVMEM_E_FREE: nothing is mapped there, and *order is
-     * the largest aligned block of gfns of which that is true (0 if unknown). Absent: hvmem_domain_clean
-     * and _dirtied are refused. Frames mapped by map_untouched are reported as mapped.
+     * mapped to one aligned block around *mfn. HVMEM_E_FREE: nothing is mapped there that a cache can hold
+     * (registers of a device are not), and *order is the largest aligned block of gfns of which that is
+     * true (0 if unknown). Absent: hvmem_domain_clean and _dirtied are refused. Frames mapped by
+     * map_untouched are reported as mapped.
      */
     hvmem_status (*lookup)(void *ctx, hvmem_gfn gfn, hvmem_mfn *mfn, hvmem_order *order);
 

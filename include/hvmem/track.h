@@ -75,7 +75,8 @@ HVMEM_API hvmem_status hvmem_track_age(struct hvmem_stage2 *s2, hvmem_gfn gfn, h
  * The guest cleans its caches by set and way, which cannot be passed on: clean and invalidate to the
  * point of coherency what it touched since the last time. For each leaf table: note the valid entries, clear
  * them, flush, and only then clean the noted frames, so that a write in between faults and
- * counts for the next time. One table is re-armed or `lines` cache lines are cleaned a call
+ * counts for the next time. What the guest sees uncached (NC, DEVICE) is re-armed and not cleaned: it left
+ * nothing in a cache. One table is re-armed or `lines` cache lines are cleaned a call
  * (0: HVMEM_S2_TOUCH_LINES); progress (may be NULL) is added to. A new operation (zero cursor) takes over
  * the frames that an abandoned one left to be cleaned. After an arming whose flush failed the next pass
  * takes everything for touched.

@@ -58,9 +58,9 @@ struct hvmem_cpuset {
  * Names an operation that is done in bounded steps. Zero it before the first call; a call that
  * returns HVMEM_AGAIN wants to be made again with the same arguments and the cursor as it left it.
  * Progress that matters is kept by the library: a cursor that was forged, that belongs to another
- * object or to an operation that is over, is refused with HVMEM_E_STALE and changes nothing. Three calls
- * have no object to keep it in and nothing that depends on it: hvmem_scrub_step(), hvmem_cache_range() and
- * hvmem_domain_clean() refuse what cannot be theirs, and believe how far the rest says they are.
+ * object or to an operation that is over, is refused with HVMEM_E_STALE and changes nothing. Only
+ * hvmem_scrub_step() has no object to keep it in, and nothing that depends on it: it refuses what cannot be
+ * its own, and believes where to look next.
  */
 struct hvmem_cursor {
     hvmem_u64 words[4];
