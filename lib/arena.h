@@ -108,6 +108,16 @@ hvmem_status hvmem__arena_search(struct hvmem_heap *heap, const struct hvmem__ar
                                  struct hvmem__window *window, hvmem_u32 order,
                                  struct hvmem__spot *spot);
 
+/*
+ * Whether a search that found nothing went over all of the arena, whose sets were as they are from its first
+ * hold on: then there is no block of its order or above.
+ */
+HVMEM_INLINE int hvmem__arena_searched(const struct hvmem__arena *arena,
+                                       const struct hvmem__window *w)
+{
+    return w && w->anywhere && w->place.links == arena->links && w->place.moves == arena->moves;
+}
+
 /* The same anywhere, in an arena of few banks, without that preference. */
 hvmem_status hvmem__arena_first(const struct hvmem__arena *arena, hvmem_u32 order,
                                 struct hvmem__spot *spot);

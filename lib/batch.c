@@ -186,7 +186,8 @@ static hvmem_status batch_hold(struct hvmem_heap *heap, struct hvmem__arena *are
     if (drawn.frames >> order)
         status = batch_locked(heap, arena, batch, window, blocks + *got,
                               (hvmem_u32)(drawn.frames >> order), &more);
-    if (status == HVMEM_E_NOMEM && !hvmem__arena_many(arena) && !hvmem__arena_has(arena, order))
+    if (status == HVMEM_E_NOMEM && (hvmem__arena_many(arena) ? hvmem__arena_searched(arena, window)
+                                                             : !hvmem__arena_has(arena, order)))
         hvmem__arena_exhausted(heap, arena, order);
     hvmem__claim_untake(heap, arena, &drawn, drawn.frames - ((hvmem_u64)more << order));
     hvmem__claim_join(&batch->drawn, &drawn);

@@ -65,7 +65,8 @@ struct hvmem__arena {
     hvmem_u32 banks;           /* how many; arena lock */
     hvmem_u32 links;           /* banks added and removed so far; arena lock */
     hvmem_u32 plain;           /* 1: not counted, and few banks; arena lock */
-    hvmem_u8 pad[HVMEM_LINE - 44];
+    hvmem_u64 moves;           /* blocks that came to free sets or left them so far; arena lock */
+    hvmem_u8 pad[HVMEM_LINE - 56];
 };
 
 /* Banks of an arena that one hold of its lock may pass without counting them. */
@@ -74,7 +75,8 @@ struct hvmem__arena {
 /*
  * may[k]: arenas that may have a free block of order >= k. INVARIANT: a clear bit is right. Bits are
  * set by whoever adds such a block and cleared only by a search that found none, both under the
- * arena's lock, so that in steady state nobody writes here.
+ * arena's lock, so that in steady state nobody writes here. A search of many banks takes several holds: it
+ * clears bits only if nothing in the arena moved meanwhile (hvmem__arena_searched()).
  */
 struct hvmem__node {
     hvmem_u64 may[HVMEM_ORDER_LIMIT + 1];

@@ -333,6 +333,7 @@ hvmem_u32 hvmem__arena_give(struct hvmem_heap *heap, struct hvmem__arena *arena,
 {
     HVMEM__ASSERT2(&heap->host, hvmem__lock_held(&heap->host, &arena->lock));
     HVMEM__ASSERT2(&heap->host, hvmem__arena_of(heap, b) == arena);
+    arena->moves++;
     hvmem__store(&b->free_frames, b->free_frames + ((hvmem_u64)1 << hvmem__rec_order(record)));
     return merge(heap, arena, b, mfn, record, b->climb);
 }
@@ -356,6 +357,7 @@ static hvmem_u32 merge_again(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u32 o
     if (hvmem__bank_holds(b, mfn) && hvmem__set_has(b, mfn, order)) {
         hvmem__record record = hvmem__load(hvmem__record_at(b, mfn));
 
+        arena->moves++;
         hvmem__table_changes(b->table);
         (void)hvmem__set_take(b, mfn, order);
         /* (To take it out may have been as much work as a level.) */

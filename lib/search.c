@@ -258,6 +258,7 @@ hvmem_status hvmem__arena_search(struct hvmem_heap *heap, const struct hvmem__ar
             return HVMEM_OK;
         from_first(heap, arena, &w->place, order);
         w->place.links = arena->links;
+        w->place.moves = arena->moves;
     }
     status = search_window(heap, arena, w, order, spot);
     /* What is left must do for taking it; else it is the first that the next hold looks at. */

@@ -171,6 +171,7 @@ hvmem__record hvmem__arena_carve(struct hvmem_heap *heap, struct hvmem__arena *a
 
     HVMEM__ASSERT2(&heap->host, hvmem__lock_held(&heap->host, &arena->lock));
     HVMEM__ASSERT2(&heap->host, hvmem__arena_of(heap, hb) == arena);
+    arena->moves++;
     hvmem__add_frames(hb, (hvmem_u64)0 - ((hvmem_u64)1 << order));
     was_free = hvmem__set_take(hb, head, head_order);
     HVMEM__ASSERT(&heap->host, was_free);

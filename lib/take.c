@@ -100,6 +100,7 @@ static void take_part(struct hvmem_heap *heap, struct hvmem__arena *arena, struc
 {
     hvmem_u64 before = (hvmem_u64)1 << hvmem__rec_order(hand->record);
 
+    arena->moves++;
     hvmem__bits_clear(&hand->bank->head, hand->mfn - hand->bank->base);
     hand->record = hvmem__arena_split(hand->bank, hand->mfn, hand->record, hand->target, order);
     hvmem__claim_give(heap, arena, before - ((hvmem_u64)1 << order));
@@ -195,7 +196,7 @@ static hvmem_status take_once(struct hvmem_heap *heap, struct hvmem__arena *aren
         if (window)
             hvmem__window_hold(window, HVMEM_HOLD_WORK);
         status = take_locked(heap, arena, want, window, &hand, record);
-        if (status == HVMEM_E_NOMEM && !window)
+        if (status == HVMEM_E_NOMEM && (!window || hvmem__arena_searched(arena, window)))
             hvmem__arena_exhausted(heap, arena, want->order);
         hvmem__unlock_arena(heap, arena, state);
         *mfn = hand.mfn;

@@ -12,6 +12,7 @@
 struct hvmem__place {
     struct hvmem__bank *bank; /* NULL: at its beginning */
     hvmem_u32 links;          /* of the arena: others than then, and the bank may be gone */
+    hvmem_u64 moves;          /* of the arena when the search began */
     hvmem_u32 order;          /* of the set that is searched */
     hvmem_u32 above;          /* the next higher one of the banks passed */
     hvmem_u32 looks;          /* at blocks of the set */
