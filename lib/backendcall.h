@@ -41,6 +41,29 @@ HVMEM_INLINE hvmem_status hvmem__backend_dcache(struct hvmem_backend *be, hvmem_
 #endif
 }
 
+/* Whether calls of dcache may be left open (HVMEM_DC_MORE). Both operations are bound, or neither is. */
+HVMEM_INLINE int hvmem__backend_has_more(const struct hvmem_backend *be)
+{
+#if defined(HVMEM_BACKEND_DCACHE) && defined(HVMEM_BACKEND_DCACHE_DONE)
+    (void)be;
+    return 1;
+#elif defined(HVMEM_BACKEND_DCACHE)
+    (void)be;
+    return 0;
+#else
+    return HVMEM__BACKEND_HAS(be, dcache_done) ? 1 : 0;
+#endif
+}
+
+HVMEM_INLINE hvmem_status hvmem__backend_dcache_done(struct hvmem_backend *be, hvmem_u32 op)
+{
+#if defined(HVMEM_BACKEND_DCACHE) && defined(HVMEM_BACKEND_DCACHE_DONE)
+    return HVMEM_BACKEND_DCACHE_DONE(be, op);
+#else
+    return HVMEM__BACKEND_HAS(be, dcache_done) ? be->ops->dcache_done(be, op) : HVMEM_E_UNSUPPORTED;
+#endif
+}
+
 HVMEM_INLINE hvmem_status hvmem__backend_icache(struct hvmem_backend *be, hvmem_uptr addr,
                                                 hvmem_size bytes)
 {

@@ -51,38 +51,81 @@ hvmem_u64 hvmem__stretch(const struct hvmem_heap *heap, hvmem_u32 what)
     return (HVMEM_CACHE_STRETCH >> shift) * line_bytes(heap);
 }
 
-/* One stretch, mapped. */
+/* One stretch, mapped. dc: the operation on the data caches, with HVMEM_DC_MORE if it may stay open. */
 static hvmem_status stretch(struct hvmem_heap *heap, hvmem_uptr addr, hvmem_size bytes,
-                            const struct hvmem__work *work)
+                            hvmem_u32 what, hvmem_u32 dc)
 {
     hvmem_status status = HVMEM_OK;
 
-    if (work->what & HVMEM__WORK_ZERO)
+    if (what & HVMEM__WORK_ZERO)
         status = hvmem__backend_zero(heap->backend, addr, bytes);
-    if (!status && work->what & HVMEM__WORK_DCACHE)
-        status = hvmem__backend_dcache(heap->backend, work->dc, addr, bytes);
-    if (!status && work->what & HVMEM__WORK_ICACHE)
+    if (!status && what & HVMEM__WORK_DCACHE)
+        status = hvmem__backend_dcache(heap->backend, dc, addr, bytes);
+    if (!status && what & HVMEM__WORK_ICACHE)
         status = hvmem__backend_icache(heap->backend, addr, bytes);
-    return status;
+    return status || HVMEM_TEST_POINT("contents") ? HVMEM_E_HOST : HVMEM_OK;
 }
 
-/* One mapping: bytes [*done, end) of it, stretch by stretch. */
+/* HVMEM_DC_MORE, if stretches may be left open. Fetches are told of what is complete. */
+static hvmem_u32 may_stay_open(const struct hvmem_heap *heap, const struct hvmem__work *work)
+{
+    if (!(work->what & HVMEM__WORK_DCACHE) || work->what & HVMEM__WORK_ICACHE)
+        return 0;
+    return hvmem__backend_has_more(heap->backend) ? HVMEM_DC_MORE : 0;
+}
+
+/* Wait for the stretches that are open, if some are. */
+static hvmem_status complete(struct hvmem_heap *heap, const struct hvmem__work *work,
+                             hvmem_u32 *open)
+{
+    if (*open && hvmem__backend_dcache_done(heap->backend, work->dc))
+        return HVMEM_E_HOST;
+    *open = 0;
+    return HVMEM_OK;
+}
+
+/* Behind a stretch. HVMEM_AGAIN: stop. Nothing is open while the host runs others. */
+static hvmem_status look(struct hvmem_heap *heap, const struct hvmem__work *work,
+                         struct hvmem__budget *budget, hvmem_u32 *open)
+{
+    if (budget->whole != HVMEM__WHOLE_CALL)
+        return hvmem__budget_stop(heap, budget) ? HVMEM_AGAIN : HVMEM_OK;
+    if (!hvmem__yield_wanted(&heap->host))
+        return HVMEM_OK;
+    if (complete(heap, work, open))
+        return HVMEM_E_HOST;
+    hvmem__relax(&heap->host);
+    return HVMEM_OK;
+}
+
+/*
+ * One mapping: bytes [*done, end) of it, stretch by stretch. Each stretch but the last is left open to the
+ * next: waiting for it would cost as much as a hundred lines. On every way out all are complete, or *done
+ * does not say that they are.
+ */
 static hvmem_status mapped(struct hvmem_heap *heap, hvmem_uptr map, hvmem_u64 *done, hvmem_u64 end,
                            const struct hvmem__work *work, struct hvmem__budget *budget)
 {
-    hvmem_u64 most = hvmem__stretch(heap, work->what);
+    hvmem_u64 most = hvmem__stretch(heap, work->what), start = *done;
+    hvmem_u32 may = may_stay_open(heap, work), open = 0, more;
     hvmem_status status = HVMEM_OK;
 
     while (*done < end && !status) {
         hvmem_u64 bytes = end - *done < most ? end - *done : most;
 
-        if (stretch(heap, map + (hvmem_uptr)*done, (hvmem_size)bytes, work) ||
-            HVMEM_TEST_POINT("contents"))
-            return HVMEM_E_HOST;
+        more = *done + bytes < end ? may : 0;
+        status =
+            stretch(heap, map + (hvmem_uptr)*done, (hvmem_size)bytes, work->what, work->dc | more);
+        if (status)
+            break;
+        open = more;
         *done += bytes;
         hvmem__budget_use(budget, bytes);
-        if (hvmem__budget_stop(heap, budget))
-            status = HVMEM_AGAIN;
+        status = look(heap, work, budget, &open);
+    }
+    if (complete(heap, work, &open)) {
+        *done = start;
+        return HVMEM_E_HOST;
     }
     return status;
 }

@@ -106,12 +106,18 @@ static void dcache_pass(const struct hvmem_arm64 *m, const struct hvmem_backend_
     each_line(m, word, addr, bytes, caps->dline);
 }
 
+static hvmem_u32 barrier_of(hvmem_u32 op)
+{
+    return op == HVMEM_DC_CLEAN_POU ? A64_DSB_ISH : A64_DSB_SY;
+}
+
 hvmem_status hvmem__arm64_dcache(struct hvmem_backend *be, hvmem_u32 op, hvmem_uptr addr,
                                  hvmem_size bytes)
 {
     const struct hvmem_arm64 *m = machine(be);
-    hvmem_u32 barrier = op == HVMEM_DC_CLEAN_POU ? A64_DSB_ISH : A64_DSB_SY;
+    hvmem_u32 more = op & HVMEM_DC_MORE;
 
+    op &= ~HVMEM_DC_MORE;
     if (op > HVMEM_DC_CLEAN_POU)
         return HVMEM_E_ARG;
     if (wraps(addr, bytes))
@@ -122,11 +128,20 @@ hvmem_status hvmem__arm64_dcache(struct hvmem_backend *be, hvmem_u32 op, hvmem_u
         dcache_pass(m, &be->caps, op, addr, bytes);
         /* SI L1 4311569: the first pass may complete early for observers outside coherency. */
         if (op != HVMEM_DC_CLEAN_POU && (be->caps.quirks & HVMEM_QUIRK_CMO_TWICE)) {
-            insn_plain(m, barrier);
+            insn_plain(m, barrier_of(op));
             dcache_pass(m, &be->caps, op, addr, bytes);
         }
     }
-    insn_plain(m, barrier);
+    if (!more)
+        insn_plain(m, barrier_of(op));
+    return HVMEM_OK;
+}
+
+hvmem_status hvmem__arm64_dcache_done(struct hvmem_backend *be, hvmem_u32 op)
+{
+    if (op > HVMEM_DC_CLEAN_POU)
+        return HVMEM_E_ARG;
+    insn_plain(machine(be), barrier_of(op));
     return HVMEM_OK;
 }
 

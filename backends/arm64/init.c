@@ -96,6 +96,7 @@ hvmem_status hvmem_arm64_init(struct hvmem_arm64 *m, struct hvmem_backend *be,
     m->ops.icache = hvmem__arm64_icache;
     m->ops.icache_all = hvmem__arm64_icache_all;
     m->ops.dcache_all = hvmem__arm64_dcache_all;
+    m->ops.dcache_done = hvmem__arm64_dcache_done;
     m->ops.zero = hvmem__arm64_zero;
     m->ops.guest_entry = hvmem__arm64_guest_entry;
     m->reserved = 0;

@@ -45,6 +45,40 @@ static void write_back(struct hvmem_sim_line *line)
     line->state = HVMEM_SIM_CLEAN;
 }
 
+static void maintain(struct hvmem_sim_line *line, hvmem_u32 op, int whole)
+{
+    switch (op) {
+    case HVMEM_DC_CLEAN:
+        write_back(line);
+        break;
+    case HVMEM_DC_CLEAN_POU:
+        if (line->state != HVMEM_SIM_ABSENT)
+            line->pou = line->cached;
+        break;
+    case HVMEM_DC_INVALIDATE:
+        if (!whole)
+            write_back(line);
+        line->state = HVMEM_SIM_ABSENT;
+        line->pou = line->ram;
+        break;
+    default:
+        write_back(line);
+        line->state = HVMEM_SIM_ABSENT;
+        line->pou = line->ram;
+        break;
+    }
+}
+
+/* What was left open happens. */
+static void close_line(struct hvmem_sim_line *line)
+{
+    hvmem_u32 open = line->open;
+
+    line->open = 0;
+    if (open)
+        maintain(line, open & ~(HVMEM_SIM_OPEN | HVMEM_SIM_WHOLE), (open & HVMEM_SIM_WHOLE) != 0);
+}
+
 static void load(struct hvmem_sim_line *line)
 {
     if (line->state != HVMEM_SIM_ABSENT)
@@ -74,6 +108,7 @@ void hvmem_sim_write(struct hvmem_sim_data *data, hvmem_cpu cpu, hvmem_mfn mfn, 
     hvmem_u64 index = index_of(data, mfn, line);
     struct hvmem_sim_line *l = &data->line[index];
 
+    close_line(l);
     l->cached = word;
     l->state = HVMEM_SIM_DIRTY;
     l->holder = (hvmem_u16)cpu;
@@ -131,6 +166,8 @@ void hvmem_sim_data_stir(struct hvmem_sim_data *data, hvmem_u32 count)
         struct hvmem_sim_line *line = &data->line[index];
         hvmem_cpu cpu = (hvmem_cpu)(next_random(data) % data->config.cpus);
 
+        if (line->open && next_random(data) & 1)
+            close_line(line);
         switch (next_random(data) & 3) {
         case 0:
             write_back(line);
@@ -180,45 +217,61 @@ static hvmem_status stretch_of(const struct hvmem_sim_data *data, hvmem_uptr add
     return HVMEM_OK;
 }
 
-static void maintain(struct hvmem_sim_line *line, hvmem_u32 op, int whole)
+/* The line, closed, is open to the operation from now on, or it has happened. */
+static void leave_open(struct hvmem_sim_data *data, hvmem_u64 index, hvmem_cpu cpu, hvmem_u32 op)
 {
-    switch (op) {
-    case HVMEM_DC_CLEAN:
-        write_back(line);
-        break;
-    case HVMEM_DC_CLEAN_POU:
-        if (line->state != HVMEM_SIM_ABSENT)
-            line->pou = line->cached;
-        break;
-    case HVMEM_DC_INVALIDATE:
-        if (!whole)
-            write_back(line);
-        line->state = HVMEM_SIM_ABSENT;
-        line->pou = line->ram;
-        break;
-    default:
-        write_back(line);
-        line->state = HVMEM_SIM_ABSENT;
-        line->pou = line->ram;
-        break;
+    struct hvmem_sim_line *line = &data->line[index];
+
+    line->open = (hvmem_u16)(HVMEM_SIM_OPEN | op);
+    line->opener = (hvmem_u16)cpu;
+    if (next_random(data) & 1)
+        close_line(line);
+    if (data->open_lo == data->open_hi) {
+        data->open_lo = index;
+        data->open_hi = index + 1;
     }
+    data->open_lo = index < data->open_lo ? index : data->open_lo;
+    data->open_hi = index + 1 > data->open_hi ? index + 1 : data->open_hi;
 }
 
-hvmem_status hvmem_sim_dcache(struct hvmem_sim_data *data, hvmem_u32 op, hvmem_uptr addr,
-                              hvmem_size bytes)
+hvmem_status hvmem_sim_dcache_done(struct hvmem_sim_data *data, hvmem_cpu cpu, hvmem_u32 op)
 {
-    struct stretch s;
-    hvmem_status status = stretch_of(data, addr, bytes, &s);
-    hvmem_u64 i;
+    hvmem_u64 i, others = 0;
 
     if (op > HVMEM_DC_CLEAN_POU)
         return HVMEM_E_ARG;
+    for (i = data->open_lo; i < data->open_hi; i++) {
+        if (data->line[i].opener == cpu)
+            close_line(&data->line[i]);
+        others |= data->line[i].open;
+    }
+    if (!others)
+        data->open_lo = data->open_hi = 0;
+    return HVMEM_OK;
+}
+
+hvmem_status hvmem_sim_dcache(struct hvmem_sim_data *data, hvmem_cpu cpu, hvmem_u32 op,
+                              hvmem_uptr addr, hvmem_size bytes)
+{
+    struct stretch s;
+    hvmem_status status = stretch_of(data, addr, bytes, &s);
+    hvmem_u32 more = op & HVMEM_DC_MORE;
+    hvmem_u64 i;
+
+    op &= ~HVMEM_DC_MORE;
+    if (op > HVMEM_DC_CLEAN_POU)
+        return HVMEM_E_ARG;
     for (i = s.first; !status && i < s.end; i++) {
-        maintain(&data->line[i], op,
-                 (i > s.first || s.whole_first) && (i + 1 < s.end || s.whole_last));
+        int whole = (i > s.first || s.whole_first) && (i + 1 < s.end || s.whole_last);
+
+        close_line(&data->line[i]);
+        if (more)
+            leave_open(data, i, cpu, op | (whole ? HVMEM_SIM_WHOLE : 0));
+        else
+            maintain(&data->line[i], op, whole);
         data->cleaned++;
     }
-    return status;
+    return status || more ? status : hvmem_sim_dcache_done(data, cpu, op);
 }
 
 hvmem_status hvmem_sim_dcache_all(struct hvmem_sim_data *data, hvmem_cpu cpu, hvmem_u32 op)
@@ -234,9 +287,10 @@ hvmem_status hvmem_sim_dcache_all(struct hvmem_sim_data *data, hvmem_cpu cpu, hv
     return HVMEM_OK;
 }
 
-hvmem_status hvmem_sim_icache(struct hvmem_sim_data *data, hvmem_uptr addr, hvmem_size bytes)
+hvmem_status hvmem_sim_icache(struct hvmem_sim_data *data, hvmem_cpu cpu, hvmem_uptr addr,
+                              hvmem_size bytes)
 {
-    hvmem_status status = hvmem_sim_dcache(data, HVMEM_DC_CLEAN_POU, addr, bytes);
+    hvmem_status status = hvmem_sim_dcache(data, cpu, HVMEM_DC_CLEAN_POU, addr, bytes);
     struct stretch s;
     hvmem_u64 i;
 

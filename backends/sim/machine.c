@@ -351,7 +351,15 @@ static HVMEM_CALLBACK hvmem_status be_dcache(struct hvmem_backend *be, hvmem_u32
     struct hvmem_sim_machine *m = be->ctx;
 
     point(m, "dcache");
-    return m->config.lines ? hvmem_sim_dcache(&m->data, op, addr, bytes) : HVMEM_OK;
+    return m->config.lines ? hvmem_sim_dcache(&m->data, m->current, op, addr, bytes) : HVMEM_OK;
+}
+
+static HVMEM_CALLBACK hvmem_status be_dcache_done(struct hvmem_backend *be, hvmem_u32 op)
+{
+    struct hvmem_sim_machine *m = be->ctx;
+
+    point(m, "dcache");
+    return m->config.lines ? hvmem_sim_dcache_done(&m->data, m->current, op) : HVMEM_OK;
 }
 
 static HVMEM_CALLBACK hvmem_status be_icache(struct hvmem_backend *be, hvmem_uptr addr,
@@ -360,7 +368,7 @@ static HVMEM_CALLBACK hvmem_status be_icache(struct hvmem_backend *be, hvmem_upt
     struct hvmem_sim_machine *m = be->ctx;
 
     point(m, "icache");
-    return m->config.lines ? hvmem_sim_icache(&m->data, addr, bytes) : HVMEM_OK;
+    return m->config.lines ? hvmem_sim_icache(&m->data, m->current, addr, bytes) : HVMEM_OK;
 }
 
 static HVMEM_CALLBACK hvmem_status be_icache_all(struct hvmem_backend *be, hvmem_u32 scope)
@@ -407,6 +415,7 @@ static const struct hvmem_backend_ops machine_ops = {
     .dcache_all = be_dcache_all,
     .zero = be_zero,
     .guest_entry = be_guest_entry,
+    .dcache_done = be_dcache_done,
 };
 
 /* ---- set-up ---------------------------------------------------------------------------------- */
@@ -483,6 +492,7 @@ void hvmem_sim_machine_init(struct hvmem_sim_machine *m, void *memory,
     m->backend.ops = &machine_ops;
     m->backend.ctx = m;
     m->backend.caps = m->tlb.backend.caps;
-    m->backend.caps.dline = config->lines ? 4096u / config->lines : 0;
+    /* So small that the few frames of a program are many stretches: of two operations, one line of the model. */
+    m->backend.caps.dline = config->lines ? (config->lines < 8 ? 8 / config->lines : 1) : 0;
     m->backend.caps.iline = m->backend.caps.dline;
 }

@@ -58,14 +58,32 @@ HVMEM_INLINE void each_line(const struct hvmem_x86 *m, hvmem_u32 code, hvmem_upt
 
 /*
  * CLFLUSHOPT and CLWB are ordered with nothing but older stores to their line: SFENCE follows.
- * CLFLUSH of AMD before CLFLUSHOPT is ordered with nothing at all: MFENCE on both sides.
+ * CLFLUSH of AMD before CLFLUSHOPT is ordered with nothing at all: MFENCE on both sides. Elsewhere CLFLUSH is
+ * ordered with all that follows.
  */
+static void wait_for_lines(const struct hvmem_x86 *m, hvmem_u32 code, hvmem_u64 quirks)
+{
+    if (code != HVMEM_X86_INSN_CLFLUSH)
+        insn_sfence(m);
+    else if (quirks & HVMEM_QUIRK_CLFLUSH_UNORDERED)
+        insn_mfence(m);
+}
+
+/* The instruction that does an operation. */
+static hvmem_u32 code_of(const struct hvmem_x86 *m, hvmem_u32 op)
+{
+    if (op == HVMEM_DC_CLEAN && (m->have & HAVE_CLWB))
+        return HVMEM_X86_INSN_CLWB;
+    return m->have & HAVE_CLFLUSHOPT ? HVMEM_X86_INSN_CLFLUSHOPT : HVMEM_X86_INSN_CLFLUSH;
+}
+
 hvmem_status hvmem__x86_dcache(struct hvmem_backend *be, hvmem_u32 op, hvmem_uptr addr,
                                hvmem_size bytes)
 {
     const struct hvmem_x86 *m = machine(be);
-    int fence = (be->caps.quirks & HVMEM_QUIRK_CLFLUSH_UNORDERED) != 0;
+    hvmem_u32 more = op & HVMEM_DC_MORE, code;
 
+    op &= ~HVMEM_DC_MORE;
     if (op > HVMEM_DC_CLEAN_POU)
         return HVMEM_E_ARG;
     if (wraps(addr, bytes))
@@ -74,21 +92,31 @@ hvmem_status hvmem__x86_dcache(struct hvmem_backend *be, hvmem_u32 op, hvmem_upt
         return HVMEM_OK;
     if (be->caps.dline == 0)
         return HVMEM_E_UNSUPPORTED;
-    if (op == HVMEM_DC_CLEAN && (m->have & HAVE_CLWB)) {
+    code = code_of(m, op);
+    switch (code) {
+    case HVMEM_X86_INSN_CLWB:
         each_line(m, HVMEM_X86_INSN_CLWB, addr, bytes, be->caps.dline);
-        insn_sfence(m);
-        return HVMEM_OK;
-    }
-    if (m->have & HAVE_CLFLUSHOPT) {
+        break;
+    case HVMEM_X86_INSN_CLFLUSHOPT:
         each_line(m, HVMEM_X86_INSN_CLFLUSHOPT, addr, bytes, be->caps.dline);
-        insn_sfence(m);
-        return HVMEM_OK;
+        break;
+    default:
+        if (be->caps.quirks & HVMEM_QUIRK_CLFLUSH_UNORDERED)
+            insn_mfence(m);
+        each_line(m, HVMEM_X86_INSN_CLFLUSH, addr, bytes, be->caps.dline);
+        break;
     }
-    if (fence)
-        insn_mfence(m);
-    each_line(m, HVMEM_X86_INSN_CLFLUSH, addr, bytes, be->caps.dline);
-    if (fence)
-        insn_mfence(m);
+    if (!more)
+        wait_for_lines(m, code, be->caps.quirks);
+    return HVMEM_OK;
+}
+
+hvmem_status hvmem__x86_dcache_done(struct hvmem_backend *be, hvmem_u32 op)
+{
+    if (op > HVMEM_DC_CLEAN_POU)
+        return HVMEM_E_ARG;
+    if (op != HVMEM_DC_CLEAN_POU)
+        wait_for_lines(machine(be), code_of(machine(be), op), be->caps.quirks);
     return HVMEM_OK;
 }
 

@@ -54,6 +54,7 @@ static void fill_ops(struct hvmem_backend_ops *ops)
     ops->dcache_all = hvmem__x86_dcache_all;
     ops->zero = hvmem__x86_zero;
     ops->guest_entry = hvmem__x86_guest_entry;
+    ops->dcache_done = hvmem__x86_dcache_done;
 }
 
 hvmem_status hvmem_x86_init(struct hvmem_x86 *m, struct hvmem_backend *be,

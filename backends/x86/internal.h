@@ -33,6 +33,7 @@ HVMEM_CALLBACK hvmem_status hvmem__x86_tlb_flush(struct hvmem_backend *be,
 /* cache.c */
 HVMEM_CALLBACK hvmem_status hvmem__x86_dcache(struct hvmem_backend *be, hvmem_u32 op,
                                               hvmem_uptr addr, hvmem_size bytes);
+HVMEM_CALLBACK hvmem_status hvmem__x86_dcache_done(struct hvmem_backend *be, hvmem_u32 op);
 HVMEM_CALLBACK hvmem_status hvmem__x86_icache(struct hvmem_backend *be, hvmem_uptr addr,
                                               hvmem_size bytes);
 HVMEM_CALLBACK hvmem_status hvmem__x86_icache_all(struct hvmem_backend *be, hvmem_u32 scope);

@@ -32,6 +32,13 @@ static hvmem_status dcache(struct hvmem_backend *be, hvmem_u32 op, hvmem_uptr ad
     return c->real.ops->dcache(&c->real, op, addr, bytes);
 }
 
+static hvmem_status dcache_done(struct hvmem_backend *be, hvmem_u32 op)
+{
+    struct contents *c = of(be);
+
+    return c->real.ops->dcache_done(&c->real, op);
+}
+
 static hvmem_status zero(struct hvmem_backend *be, hvmem_uptr addr, hvmem_size bytes)
 {
     struct contents *c = of(be);
@@ -62,6 +69,13 @@ static void *frame_map(void *host, hvmem_mfn mfn, hvmem_order order)
     return c->memory + ((mfn - CONTENTS_FIRST) << 12);
 }
 
+/* Asked behind each stretch; nobody else wants this CPU. */
+static hvmem_u32 yield_wanted(void *host)
+{
+    (void)host;
+    return 0;
+}
+
 static void open_backend(struct contents *c)
 {
     struct hvmem_x86_config config = {.size = sizeof config, .flags = HVMEM_X86_USER};
@@ -70,6 +84,7 @@ static void open_backend(struct contents *c)
     c->ops.size = sizeof c->ops;
     c->ops.tlb_flush = tlb_flush;
     c->ops.dcache = dcache;
+    c->ops.dcache_done = dcache_done;
     c->ops.zero = zero;
     c->ops.icache_all = icache_all;
     c->be.ops = &c->ops;
@@ -93,6 +108,7 @@ void contents_open(struct contents *c, hvmem_u32 owed_on_free, hvmem_u32 bank_fl
     open_backend(c);
     host.size = sizeof host;
     host.frame_map = frame_map;
+    host.yield_wanted = yield_wanted;
     c->memory = bench_pages_get(CONTENTS_FRAMES << 12, NULL);
     FIGURE_REQUIRE(c->memory != NULL);
     hvmem_config_default(&config);

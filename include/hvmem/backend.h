@@ -16,8 +16,9 @@
  * Implementations: backends/x86, backends/arm64 (real instructions), backends/sim (model and
  * recorder). Each fills a struct hvmem_backend. A build may instead bind at compile time with
  * -DHVMEM_BACKEND_HEADER="<file>", which may define HVMEM_BACKEND_TLB_FLUSH(be, flush),
- * HVMEM_BACKEND_DCACHE(be, op, addr, bytes), HVMEM_BACKEND_ICACHE(be, addr, bytes) and
- * HVMEM_BACKEND_ZERO(be, addr, bytes); each replaces the table's operation of that name.
+ * HVMEM_BACKEND_DCACHE(be, op, addr, bytes), HVMEM_BACKEND_DCACHE_DONE(be, op),
+ * HVMEM_BACKEND_ICACHE(be, addr, bytes) and HVMEM_BACKEND_ZERO(be, addr, bytes); each replaces the
+ * table's operation of that name.
  */
 #ifndef HVMEM_BACKEND_H
 #define HVMEM_BACKEND_H
@@ -97,6 +98,11 @@ struct hvmem_tlb_flush {
 #define HVMEM_DC_CLEAN_INVALIDATE 1u /* write back, drop */
 #define HVMEM_DC_INVALIDATE       2u /* drop; partial lines at the ends are written back first */
 #define HVMEM_DC_CLEAN_POU        3u /* write back to the point of unification (code) */
+/*
+ * Or'ed to one of them: more calls with the same operation follow on this CPU, or dcache_done. Complete is
+ * this one only with the first that comes without the flag.
+ */
+#define HVMEM_DC_MORE 256u
 
 /*
  * How a guest must be entered next so that its stale translations are gone (op guest_entry).
@@ -176,8 +182,9 @@ struct hvmem_backend_ops {
 
     /*
      * D-cache maintenance of [addr, addr + bytes), HVMEM_DC_*. addr is a virtual address of the
-     * caller, any alignment; bytes 0 does nothing. Complete on return. The caller bounds bytes
-     * (cache cursor): one call is one stretch between preemption checks.
+     * caller, any alignment; bytes 0 does nothing. Complete on return, with all that HVMEM_DC_MORE
+     * left open before it, unless it has that flag itself. The caller bounds bytes (cache cursor): one
+     * call is one stretch between preemption checks. Given the flag only if dcache_done is there.
      * Errors: HVMEM_E_ARG (op), HVMEM_E_RANGE (wraps).
      */
     hvmem_status (*dcache)(struct hvmem_backend *be, hvmem_u32 op, hvmem_uptr addr,
@@ -208,6 +215,15 @@ struct hvmem_backend_ops {
      * the next entry: SVM TLB_CONTROL in *value. Others: HVMEM_E_UNSUPPORTED; use tlb_flush.
      */
     hvmem_status (*guest_entry)(struct hvmem_backend *be, hvmem_u32 owed, hvmem_u32 *value);
+
+    /*
+     * Complete what calls of dcache with HVMEM_DC_MORE and this `op` (without the flag) left open on this
+     * CPU: one barrier, as at the end of dcache. The core calls it before anybody is told of the lines and
+     * before it gives the CPU away. A host that moves a running call to another CPU by itself needs the
+     * barrier there (arm64: DSB SY; x86: any locked operation), as for a move within one call of dcache.
+     * May be absent; then every call of dcache is complete. Errors: HVMEM_E_ARG (op).
+     */
+    hvmem_status (*dcache_done)(struct hvmem_backend *be, hvmem_u32 op);
 };
 
 /*

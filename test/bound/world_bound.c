@@ -11,9 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const char *const names[] = {"this_cpu", "pin",       "unpin",  "relax", "lock",
-                                    "unlock",   "tlb_flush", "dcache", "zero"};
-enum { THIS_CPU, PIN, UNPIN, RELAX, LOCK, UNLOCK, TLB_FLUSH, DCACHE, ZERO, COUNT };
+static const char *const names[] = {"this_cpu", "pin",       "unpin",  "relax",       "lock",
+                                    "unlock",   "tlb_flush", "dcache", "dcache_done", "zero"};
+enum { THIS_CPU, PIN, UNPIN, RELAX, LOCK, UNLOCK, TLB_FLUSH, DCACHE, DCACHE_DONE, ZERO, COUNT };
 static unsigned long calls[COUNT];
 
 static void called(int which)
@@ -119,6 +119,12 @@ hvmem_status world_bound_dcache(struct hvmem_backend *be, hvmem_u32 op, hvmem_up
 {
     called(DCACHE);
     return be->ops->dcache != NULL ? be->ops->dcache(be, op, addr, bytes) : HVMEM_E_UNSUPPORTED;
+}
+
+hvmem_status world_bound_dcache_done(struct hvmem_backend *be, hvmem_u32 op)
+{
+    called(DCACHE_DONE);
+    return be->ops->dcache_done != NULL ? be->ops->dcache_done(be, op) : HVMEM_E_UNSUPPORTED;
 }
 
 hvmem_status world_bound_zero(struct hvmem_backend *be, hvmem_uptr addr, hvmem_size bytes)

@@ -18,6 +18,7 @@ void world_bound_unlock(void *host, struct hvmem_lock *lock);
 hvmem_status world_bound_tlb_flush(struct hvmem_backend *be, const struct hvmem_tlb_flush *flush);
 hvmem_status world_bound_dcache(struct hvmem_backend *be, hvmem_u32 op, hvmem_uptr addr,
                                 hvmem_size bytes);
+hvmem_status world_bound_dcache_done(struct hvmem_backend *be, hvmem_u32 op);
 hvmem_status world_bound_zero(struct hvmem_backend *be, hvmem_uptr addr, hvmem_size bytes);
 
 #define HVMEM_HOST_THIS_CPU(host)     world_bound_this_cpu(host)
@@ -29,6 +30,7 @@ hvmem_status world_bound_zero(struct hvmem_backend *be, hvmem_uptr addr, hvmem_s
 
 #define HVMEM_BACKEND_TLB_FLUSH(be, flush)        world_bound_tlb_flush(be, flush)
 #define HVMEM_BACKEND_DCACHE(be, op, addr, bytes) world_bound_dcache(be, op, addr, bytes)
+#define HVMEM_BACKEND_DCACHE_DONE(be, op)         world_bound_dcache_done(be, op)
 #define HVMEM_BACKEND_ZERO(be, addr, bytes)       world_bound_zero(be, addr, bytes)
 
 #endif

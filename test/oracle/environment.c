@@ -20,6 +20,11 @@
 static _Thread_local unsigned locks_held;
 static _Thread_local unsigned pins;
 static _Thread_local unsigned interrupts_off;
+static _Thread_local struct lines {
+    hvmem_u32 op; /* without HVMEM_DC_MORE */
+    hvmem_uptr addr;
+    hvmem_size bytes; /* 0: none */
+} open_lines;         /* which a dcache with HVMEM_DC_MORE left open */
 
 unsigned world_locks_held(void)
 {
@@ -119,10 +124,19 @@ static void host_unpin(void *host, hvmem_u64 state)
     between(host);
 }
 
+static void nothing_open(struct world *world, const char *operation)
+{
+    if (open_lines.bytes != 0)
+        world_fail(world, "%s with lines of %#llx left open", operation,
+                   (unsigned long long)open_lines.addr);
+    open_lines.bytes = 0;
+}
+
 static void host_relax(void *host)
 {
     struct world *world = host;
 
+    nothing_open(world, "relax");
     if (world->relaxing != NULL)
         world->relaxing(world);
     sched_yield();
@@ -226,6 +240,7 @@ static void host_frame_unmap(void *host, void *map, hvmem_order order)
     struct world *world = host;
     (void)map;
     (void)order;
+    nothing_open(world, "frame_unmap");
     count(world, &world->counts.unmapped, 1);
 }
 
@@ -349,6 +364,14 @@ static hvmem_status backend_tlb_flush(struct hvmem_backend *be, const struct hvm
     return HVMEM_OK;
 }
 
+/* What is open is paid. */
+static void complete(struct world *world)
+{
+    if (open_lines.op == HVMEM_DC_CLEAN_INVALIDATE || open_lines.op == HVMEM_DC_CLEAN)
+        pay(world, open_lines.addr, open_lines.bytes, HVMEM_OWES_DCACHE);
+    open_lines.bytes = 0;
+}
+
 static hvmem_status backend_dcache(struct hvmem_backend *be, hvmem_u32 op, hvmem_uptr addr,
                                    hvmem_size bytes)
 {
@@ -358,8 +381,29 @@ static hvmem_status backend_dcache(struct hvmem_backend *be, hvmem_u32 op, hvmem
     if (world_fails(world))
         return HVMEM_E_HOST;
     count(world, &world->counts.dcache, bytes);
-    if (op == HVMEM_DC_CLEAN_INVALIDATE || op == HVMEM_DC_CLEAN)
-        pay(world, addr, bytes, HVMEM_OWES_DCACHE);
+    if (open_lines.bytes == 0)
+        open_lines = (struct lines){op & ~HVMEM_DC_MORE, addr, 0};
+    if ((op & ~HVMEM_DC_MORE) != open_lines.op || addr != open_lines.addr + open_lines.bytes)
+        world_fail(world, "lines left open by another operation, or elsewhere");
+    open_lines.bytes += bytes;
+    if (!(op & HVMEM_DC_MORE))
+        complete(world);
+    return HVMEM_OK;
+}
+
+static hvmem_status backend_dcache_done(struct hvmem_backend *be, hvmem_u32 op)
+{
+    struct world *world = be->ctx;
+
+    no_lock(world, "dcache_done");
+    if (open_lines.bytes == 0 || op != open_lines.op)
+        world_fail(world, "no such lines to complete");
+    if (world_fails(world)) {
+        open_lines.bytes = 0; /* nobody is told of them */
+        return HVMEM_E_HOST;
+    }
+    count(world, &world->counts.completed, 1);
+    complete(world);
     return HVMEM_OK;
 }
 
@@ -423,6 +467,7 @@ void world_backend_ops(struct world *world)
     ops->size = sizeof *ops;
     ops->tlb_flush = backend_tlb_flush;
     ops->dcache = backend_dcache;
+    ops->dcache_done = backend_dcache_done;
     ops->icache = backend_icache;
     ops->icache_all = backend_icache_all;
     ops->zero = backend_zero;

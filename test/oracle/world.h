@@ -65,13 +65,14 @@ struct world_domain {
 
 /* Counts of what the fake hardware and host were asked to do. */
 struct world_counts {
-    uint64_t tlb;     /* batches */
-    uint64_t flushes; /* whole flushes (HVMEM_FLUSH_ALL) */
-    uint64_t zeroed;  /* bytes */
-    uint64_t dcache;  /* bytes */
-    uint64_t icache;  /* calls, by address or all */
-    uint64_t settled; /* frames */
-    uint64_t mapped;  /* calls of frame_map */
+    uint64_t tlb;       /* batches */
+    uint64_t flushes;   /* whole flushes (HVMEM_FLUSH_ALL) */
+    uint64_t zeroed;    /* bytes */
+    uint64_t dcache;    /* bytes */
+    uint64_t completed; /* calls of dcache_done */
+    uint64_t icache;    /* calls, by address or all */
+    uint64_t settled;   /* frames */
+    uint64_t mapped;    /* calls of frame_map */
     uint64_t unmapped;
     uint64_t barriers;
     uint64_t calls; /* call_cpus */

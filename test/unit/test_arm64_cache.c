@@ -98,6 +98,38 @@ TEST(dcache_forms_and_barriers)
     end(plain(0, DSB_ISH));
 }
 
+static hvmem_status dcache_done(uint32_t op)
+{
+    hvmem_record_clear(&rig.log);
+    return rig.be.ops->dcache_done(&rig.be, op);
+}
+
+/* What more calls follow is not waited for; the last of them, or the end, waits for all. */
+TEST(one_barrier_for_calls_left_open)
+{
+    static const uint32_t code[] = {DC_CVAC, DC_CIVAC, DC_IVAC, DC_CVAU};
+    uint32_t op, barrier;
+
+    for (op = 0; op < 4; op++) {
+        barrier = op == HVMEM_DC_CLEAN_POU ? DSB_ISH : DSB_SY;
+        start(HVMEM_ARM64_EL1, 0, 0);
+        CHECK_EQ(dcache(op | HVMEM_DC_MORE, 0x1000, 256), HVMEM_OK);
+        end(lines(0, code[op], 0x1000, 4, 64));
+        CHECK_EQ(dcache_done(op), HVMEM_OK);
+        end(plain(0, barrier));
+        CHECK_EQ(dcache(op, 0x1100, 64), HVMEM_OK);
+        end(plain(lines(0, code[op], 0x1100, 1, 64), barrier));
+    }
+    /* SI L1: the barrier between the loops stays. */
+    start(HVMEM_ARM64_EL1, HVMEM_QUIRK_CMO_TWICE, 0);
+    CHECK_EQ(dcache(HVMEM_DC_CLEAN | HVMEM_DC_MORE, 0x1000, 128), HVMEM_OK);
+    end(lines(plain(lines(0, DC_CVAC, 0x1000, 2, 64), DSB_SY), DC_CVAC, 0x1000, 2, 64));
+    CHECK_EQ(dcache(4 | HVMEM_DC_MORE, 0x1000, 64), HVMEM_E_ARG);
+    CHECK_EQ(dcache_done(4), HVMEM_E_ARG);
+    CHECK_EQ(dcache_done(HVMEM_DC_CLEAN | HVMEM_DC_MORE), HVMEM_E_ARG);
+    end(0);
+}
+
 TEST(B44_arithmetic_of_cache_ranges)
 {
     start(HVMEM_ARM64_EL1, 0, 0);

@@ -13,7 +13,11 @@
 
 static struct log {
     uint64_t calls, bytes, longest, next, whole, icache, icache_all;
-    int gap; /* a stretch did not begin where the last one ended */
+    uint64_t done;  /* calls of dcache_done */
+    int gap;        /* a stretch did not begin where the last one ended */
+    hvmem_u32 open; /* operation of lines that are not complete, with HVMEM_DC_MORE */
+    int undone;     /* dcache_done has failed */
+    int fail;       /* the n-th call from now on of dcache or dcache_done fails */
 } log_now;
 
 static hvmem_status note(hvmem_uptr addr, hvmem_size bytes)
@@ -31,7 +35,26 @@ static hvmem_status dcache(struct hvmem_backend *be, hvmem_u32 op, hvmem_uptr ad
                            hvmem_size bytes)
 {
     (void)be;
-    return op <= HVMEM_DC_CLEAN_POU ? note(addr, bytes) : HVMEM_E_ARG;
+    if (log_now.fail != 0 && --log_now.fail == 0)
+        return HVMEM_E_HOST;
+    if ((op & ~HVMEM_DC_MORE) > HVMEM_DC_CLEAN_POU ||
+        (log_now.open && log_now.open != (op | HVMEM_DC_MORE)))
+        return HVMEM_E_ARG;
+    log_now.open = op & HVMEM_DC_MORE ? op : 0;
+    return note(addr, bytes);
+}
+
+static hvmem_status dcache_done(struct hvmem_backend *be, hvmem_u32 op)
+{
+    (void)be;
+    log_now.undone = log_now.fail != 0 && --log_now.fail == 0;
+    if (log_now.undone)
+        return HVMEM_E_HOST;
+    if (log_now.open != (op | HVMEM_DC_MORE))
+        return HVMEM_E_ARG;
+    log_now.open = 0;
+    log_now.done++;
+    return HVMEM_OK;
 }
 
 static hvmem_status icache(struct hvmem_backend *be, hvmem_uptr addr, hvmem_size bytes)
@@ -66,6 +89,7 @@ static struct world *world_of_cpus(hvmem_u32 cpus, hvmem_u32 dline, hvmem_u32 il
     config.max_cpus = cpus;
     world = WORLD_NEW(&config, WORLD_BROADCAST);
     world->backend_ops.dcache = dcache;
+    world->backend_ops.dcache_done = dcache_done;
     world->backend_ops.icache = icache;
     world->backend_ops.icache_all = icache_all;
     world->backend_ops.dcache_all = dcache_all;
@@ -183,6 +207,56 @@ TEST(host_is_asked_after_each_stretch)
     CHECK_EQ(log_now.calls, 1024 * 64 / HVMEM_CACHE_STRETCH);
     CHECK_EQ(log_now.bytes, 1024 * 4096);
     WORLD_END(world);
+}
+
+/* Waited for is once a mapping, and wherever the call stops. */
+TEST(lines_are_complete_wherever_it_stops)
+{
+    static const hvmem_u64 budgets[] = {0, 1024, 1025, 2048, 5000, 40000};
+    unsigned i;
+
+    for (i = 0; i < 6; i++) {
+        struct world *world = world_of_lines(64, 64, 0, 12);
+        struct hvmem_cursor cursor = {{0}};
+        hvmem_status status;
+
+        do {
+            status = hvmem_cache_range(world->heap, 5, 1900, HVMEM_DC_CLEAN, budgets[i], &cursor);
+            CHECK_EQ(log_now.open, 0);
+        } while (status == HVMEM_AGAIN);
+        CHECK_EQ(status, HVMEM_OK);
+        CHECK_EQ(log_now.bytes, 1900 * 4096);
+        CHECK(!log_now.gap);
+        if (budgets[i] == 0)
+            CHECK_EQ(log_now.done, 0); /* the last stretch of a mapping completes it */
+        if (budgets[i] == 2048)
+            CHECK(log_now.done >= 1900 / 32 / 2);
+        WORLD_END(world);
+    }
+}
+
+/* Where a stretch fails those before it are completed; where that fails too it is an error as well. */
+TEST(lines_are_complete_after_a_failure)
+{
+    int fail, failures = 0, undone = 0;
+
+    for (fail = 1; fail < 80; fail++) {
+        struct world *world = world_of_lines(64, 64, 0, 12);
+        struct hvmem_cursor cursor = {{0}};
+        hvmem_status status;
+
+        log_now.fail = fail;
+        do
+            status = hvmem_cache_range(world->heap, 0, 1000, HVMEM_DC_CLEAN, 3000, &cursor);
+        while (status == HVMEM_AGAIN);
+        failures += status == HVMEM_E_HOST;
+        undone += log_now.undone;
+        CHECK(status == HVMEM_E_HOST || (status == HVMEM_OK && !log_now.undone));
+        CHECK(log_now.open == 0 || log_now.undone);
+        WORLD_END(world);
+    }
+    CHECK(failures > 60);
+    CHECK(undone > 10);
 }
 
 /* Cursors of another range, operation or kind, and such that claim too much. */

@@ -259,6 +259,35 @@ TEST(secrets_leave_only_by_the_whole_sequence)
     end();
 }
 
+/* Lines that were left open may have been cleaned, or not; what is stored meanwhile stays dirty. */
+TEST(secrets_stay_until_the_last_clean_is_complete)
+{
+    const hvmem_u32 op = HVMEM_DC_CLEAN_INVALIDATE;
+    unsigned times, late = 0;
+
+    for (times = 0; times < 32; times++) {
+        begin(2, 0, 0, 0);
+        rig.m.data.random += times;
+        leave_secret(0x1005);
+        CHECK_EQ(zero(0x1005), HVMEM_OK);
+        CHECK_EQ(clean(0x1005, op | HVMEM_DC_MORE), HVMEM_OK);
+        late += (seen(0x1005) & 2) != 0;
+        rig.m.current = 1; /* cannot complete what CPU 0 began */
+        CHECK_EQ(rig.m.backend.ops->dcache_done(&rig.m.backend, op), HVMEM_OK);
+        late += (seen(0x1005) & 2) != 0;
+        rig.m.current = 0;
+        CHECK_EQ(rig.m.backend.ops->dcache_done(&rig.m.backend, op), HVMEM_OK);
+        CHECK_EQ(seen(0x1005) & 2, 0);
+        CHECK_EQ(clean(0x1005, op | HVMEM_DC_MORE), HVMEM_OK);
+        hvmem_sim_write(&rig.m.data, 1, 0x1005, 0, 77);
+        CHECK_EQ(rig.m.backend.ops->dcache_done(&rig.m.backend, op), HVMEM_OK);
+        CHECK(hvmem_sim_read_ram(&rig.m.data, 0x1005, 0) != 77);
+        CHECK_EQ(rig.m.backend.ops->dcache_done(&rig.m.backend, op | HVMEM_DC_MORE), HVMEM_E_ARG);
+        end();
+    }
+    CHECK(late > 20);
+}
+
 TEST(B45_cleaned_before_the_scrub_is_seen)
 {
     begin(2, 0, 0, 0);

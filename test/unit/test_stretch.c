@@ -25,6 +25,9 @@ static struct watch {
     uint64_t looks, relaxed;
     int answer; /* 0: never, 1: always, 2: now and then */
     int told;   /* the host said so in this call */
+    hvmem_u32
+        open; /* operation of lines left open (HVMEM_DC_MORE); when others ran, or a call was over */
+    uint64_t forgotten, completed;
     struct test_rng rng;
 } watch;
 
@@ -42,9 +45,19 @@ static hvmem_status spy_dcache(struct hvmem_backend *be, hvmem_u32 op, hvmem_upt
                                hvmem_size bytes)
 {
     (void)be;
-    (void)op;
     (void)addr;
     count(bytes);
+    watch.forgotten += watch.open && watch.open != (op | HVMEM_DC_MORE);
+    watch.open = op & HVMEM_DC_MORE ? op : 0;
+    return HVMEM_OK;
+}
+
+static hvmem_status spy_dcache_done(struct hvmem_backend *be, hvmem_u32 op)
+{
+    (void)be;
+    watch.forgotten += watch.open != (op | HVMEM_DC_MORE);
+    watch.open = 0;
+    watch.completed++;
     return HVMEM_OK;
 }
 
@@ -68,6 +81,7 @@ static hvmem_u32 look(void *host)
 static void turn(void *host)
 {
     (void)host;
+    watch.forgotten += watch.open != 0;
     watch.relaxed++;
     watch.told = 0;
 }
@@ -104,6 +118,7 @@ static void begin(unsigned largest, unsigned every, int answer)
     CHECK_EQ(hvmem_stage2_reserve(rig.s2, 8), HVMEM_OK);
     spied = *rig.be.ops;
     spied.dcache = spy_dcache;
+    spied.dcache_done = spy_dcache_done;
     spied.icache = spied.zero = spy_range;
     rig.be.ops = &spied;
     rig.heap->host.ops.yield_wanted = look;
@@ -113,7 +128,10 @@ static void begin(unsigned largest, unsigned every, int answer)
     watch.rng = test_rng(largest);
 }
 
-/* The lines that were asked for, no more of them in a row than is allowed, and none after the host's wish. */
+/*
+ * The lines that were asked for, no more of them in a row than is allowed, none after the host's wish, and
+ * none left open for others to find.
+ */
 static void finish(uint64_t lines)
 {
     struct hvmem_cursor cursor = {{0}};
@@ -122,6 +140,7 @@ static void finish(uint64_t lines)
     CHECK_EQ(watch.lines, lines);
     CHECK(watch.most <= HVMEM_CACHE_STRETCH);
     CHECK_EQ(watch.late, 0);
+    CHECK_EQ(watch.forgotten, 0);
     rig.heap->host.ops.yield_wanted = NULL;
     for (cpu = 0; cpu < RIG_CPUS; cpu++) {
         rig.tlb->current = cpu;
@@ -150,6 +169,7 @@ static unsigned steps(step_fn *step)
         watch.since = 0;
         watch.told = 0;
         status = step(&cursor);
+        watch.forgotten += watch.open != 0;
     } while (++calls < 100000 && status == HVMEM_AGAIN);
     CHECK_EQ(status, HVMEM_OK);
     watch.told = 0;
@@ -444,6 +464,8 @@ TEST(calls_that_cannot_stop_give_way)
                 at = block(9, HVMEM_REQ_DEFER_ALL);
             CHECK_EQ(steps(calls[i]), 1);
             CHECK_EQ(watch.relaxed, answer ? watch.looks : 0);
+            /* What is not the last stretch of a mapping is completed where the CPU is given away. */
+            CHECK_EQ(watch.completed, answer ? BLOCK * 64 / (HVMEM_CACHE_STRETCH / 2) - 1 : 0);
             finish(2 * BLOCK * 64);
         }
 }

@@ -91,6 +91,50 @@ TEST(dcache_forms_and_fences)
     end(0);
 }
 
+static hvmem_status dcache_done(uint32_t op)
+{
+    hvmem_record_clear(&rig.log);
+    return rig.be.ops->dcache_done(&rig.be, op);
+}
+
+/* What more calls follow is not waited for; the last of them, or the end, waits for all. */
+TEST(one_fence_for_calls_left_open)
+{
+    uint32_t op;
+
+    for (op = HVMEM_DC_CLEAN; op <= HVMEM_DC_INVALIDATE; op++) {
+        start(HAS_OPT, 0, 0);
+        CHECK_EQ(dcache(op | HVMEM_DC_MORE, 0x1000, 192), HVMEM_OK);
+        end(lines(0, HVMEM_X86_INSN_CLFLUSHOPT, 0x1000, 3));
+        CHECK_EQ(dcache_done(op), HVMEM_OK);
+        end(plain(0, HVMEM_X86_INSN_SFENCE));
+        CHECK_EQ(dcache(op, 0x10c0, 64), HVMEM_OK);
+        end(plain(lines(0, HVMEM_X86_INSN_CLFLUSHOPT, 0x10c0, 1), HVMEM_X86_INSN_SFENCE));
+        start(0, 0, 0);
+        CHECK_EQ(dcache(op | HVMEM_DC_MORE, 0x1000, 128), HVMEM_OK);
+        end(lines(plain(0, HVMEM_X86_INSN_MFENCE), HVMEM_X86_INSN_CLFLUSH, 0x1000, 2));
+        CHECK_EQ(dcache_done(op), HVMEM_OK);
+        end(plain(0, HVMEM_X86_INSN_MFENCE));
+        rig.ids.vendor = 0x756e6547;
+        REQUIRE_EQ(hvmem_x86_init(&rig.m, &rig.be, &rig.config), HVMEM_OK);
+        CHECK_EQ(dcache(op | HVMEM_DC_MORE, 0x1000, 64), HVMEM_OK);
+        end(lines(0, HVMEM_X86_INSN_CLFLUSH, 0x1000, 1));
+        CHECK_EQ(dcache_done(op), HVMEM_OK);
+        end(0);
+    }
+    start(HAS_OPT | HAS_CLWB, 0, 0);
+    CHECK_EQ(dcache(HVMEM_DC_CLEAN | HVMEM_DC_MORE, 0x1000, 64), HVMEM_OK);
+    end(lines(0, HVMEM_X86_INSN_CLWB, 0x1000, 1));
+    CHECK_EQ(dcache_done(HVMEM_DC_CLEAN), HVMEM_OK);
+    end(plain(0, HVMEM_X86_INSN_SFENCE));
+    CHECK_EQ(dcache(HVMEM_DC_CLEAN_POU | HVMEM_DC_MORE, 0x1000, 64), HVMEM_OK);
+    CHECK_EQ(dcache_done(HVMEM_DC_CLEAN_POU), HVMEM_OK);
+    CHECK_EQ(dcache(4 | HVMEM_DC_MORE, 0x1000, 64), HVMEM_E_ARG);
+    CHECK_EQ(dcache_done(4), HVMEM_E_ARG);
+    CHECK_EQ(dcache_done(HVMEM_DC_CLEAN | HVMEM_DC_MORE), HVMEM_E_ARG);
+    end(0);
+}
+
 TEST(B44_arithmetic_of_cache_ranges)
 {
     start(HAS_CLWB, 0, 0);

@@ -13,6 +13,7 @@
 #define hvmem__a64_write         twin__a64_write
 #define hvmem__arm64_tlb_flush   twin__arm64_tlb_flush
 #define hvmem__arm64_dcache      twin__arm64_dcache
+#define hvmem__arm64_dcache_done twin__arm64_dcache_done
 #define hvmem__arm64_icache      twin__arm64_icache
 #define hvmem__arm64_icache_all  twin__arm64_icache_all
 #define hvmem__arm64_dcache_all  twin__arm64_dcache_all

@@ -12,6 +12,7 @@
 #define hvmem__x86_tlb_flush       twin__x86_tlb_flush
 #define hvmem__x86_steps           twin__x86_steps
 #define hvmem__x86_dcache          twin__x86_dcache
+#define hvmem__x86_dcache_done     twin__x86_dcache_done
 #define hvmem__x86_icache          twin__x86_icache
 #define hvmem__x86_icache_all      twin__x86_icache_all
 #define hvmem__x86_dcache_all      twin__x86_dcache_all
