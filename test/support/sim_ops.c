@@ -25,6 +25,20 @@ void sim_leave(struct sim_rig *rig, hvmem_cpu before)
     rig->m.current = before;
 }
 
+int sim_goes_on(struct sim_rig *rig, hvmem_status status)
+{
+    hvmem_cpu cpu = (hvmem_cpu)test_below(&rig->rng, rig->cpus);
+
+    if (status != HVMEM_AGAIN)
+        return 0;
+    if (hvmem_sim_online(&rig->m, cpu)) {
+        rig->acting[rig->m.current]--;
+        rig->m.current = cpu;
+        rig->acting[cpu]++;
+    }
+    return 1;
+}
+
 static void must(struct sim_rig *rig, hvmem_status status, const char *what)
 {
     if (status != HVMEM_OK)

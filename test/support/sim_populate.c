@@ -79,8 +79,9 @@ static void clean(struct sim_rig *rig, const struct sim_block *b, hvmem_u32 op)
 
     memset(&cursor, 0, sizeof cursor);
     do
-        status = hvmem_cache_range(rig->heap, b->mfn, 1ull << b->order, op, 0, &cursor);
-    while (status == HVMEM_AGAIN);
+        status = hvmem_cache_range(rig->heap, b->mfn, 1ull << b->order, op,
+                                   test_below(&rig->rng, 3) * HVMEM_CACHE_STRETCH, &cursor);
+    while (sim_goes_on(rig, status));
     if (status != HVMEM_OK)
         sim_broken(rig, "cache_range");
 }
@@ -169,7 +170,7 @@ void sim_populate(struct sim_rig *rig, int tenant)
     request.count = choose(rig, tenant, extents, chosen);
     request.budget = test_below(&rig->rng, 4);
     status = request.count ? HVMEM_AGAIN : HVMEM_OK;
-    while (status == HVMEM_AGAIN)
+    while (sim_goes_on(rig, status))
         status = hvmem_domain_populate(t->domain, &request, &cursor);
     if (!expected(status))
         sim_broken(rig, "populate");
@@ -193,7 +194,7 @@ void sim_scrub(struct sim_rig *rig)
     memset(&cursor, 0, sizeof cursor);
     do
         status = hvmem_scrub_step(rig->heap, HVMEM_NODE_ANY, 1 + test_below(&rig->rng, 6), &cursor);
-    while (status == HVMEM_AGAIN && --calls);
+    while (sim_goes_on(rig, status) && --calls);
     if (status != HVMEM_OK && status != HVMEM_AGAIN)
         sim_broken(rig, "scrub_step");
     rig->scrubbing = before;

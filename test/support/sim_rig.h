@@ -147,6 +147,8 @@ void sim_shoot(struct sim_rig *rig, int tenant, hvmem_u32 page, hvmem_u32 pages,
 
 hvmem_cpu sim_act(struct sim_rig *rig, hvmem_cpu cpu);
 void sim_leave(struct sim_rig *rig, hvmem_cpu before);
+/* Whether a call in steps has more to do: on whatever CPU. */
+int sim_goes_on(struct sim_rig *rig, hvmem_status status);
 void sim_broken(struct sim_rig *rig, const char *what);
 
 /* Tenants; ended by hand, or by hvmem_domain_teardown, which asks for unmap_all (sim_tenant.c). */

@@ -36,10 +36,14 @@ hvmem_status sim_create(struct sim_rig *rig, int tenant)
 hvmem_status sim_start(struct sim_rig *rig, int tenant)
 {
     struct sim_tenant *t = &rig->tenant[tenant];
+    struct hvmem_cursor cursor;
     hvmem_status status;
 
     t->busy++;
-    status = hvmem_domain_start(t->domain);
+    memset(&cursor, 0, sizeof cursor);
+    do
+        status = hvmem_domain_start_step(t->domain, test_below(&rig->rng, 4), &cursor);
+    while (sim_goes_on(rig, status));
     if (status == HVMEM_OK) {
         t->running = 1;
         rig->started++;
