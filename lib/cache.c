@@ -63,7 +63,7 @@ static hvmem_status stretch(struct hvmem_heap *heap, hvmem_uptr addr, hvmem_size
         status = hvmem__backend_dcache(heap->backend, dc, addr, bytes);
     if (!status && what & HVMEM__WORK_ICACHE)
         status = hvmem__backend_icache(heap->backend, addr, bytes);
-    return status || HVMEM_TEST_POINT("contents") ? HVMEM_E_HOST : HVMEM_OK;
+    return status ? HVMEM_E_HOST : HVMEM_OK;
 }
 
 /* HVMEM_DC_MORE, if stretches may be left open. Fetches are told of what is complete. */
@@ -119,6 +119,10 @@ static hvmem_status mapped(struct hvmem_heap *heap, hvmem_uptr map, hvmem_u64 *d
         if (status)
             break;
         open = more;
+        if (HVMEM_TEST_POINT("contents")) {
+            status = HVMEM_E_HOST;
+            break;
+        }
         *done += bytes;
         hvmem__budget_use(budget, bytes);
         status = look(heap, work, budget, &open);
