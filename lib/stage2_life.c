@@ -7,9 +7,8 @@
 #include "space.h"
 #include "stage2.h"
 
-/* Tables freed, and entries looked at, by one call of teardown. */
-#define FREE_TABLES  16u
-#define FREE_ENTRIES 4096u
+/* Tables freed by one call of teardown, which looks at HVMEM_S2_SLICE entries. */
+#define FREE_TABLES 16u
 
 HVMEM_STATIC_ASSERT(FREE_TABLES <= 64, batch_of_teardown_fits_the_stack);
 
@@ -296,7 +295,7 @@ static int unhook(struct hvmem_stage2 *s2, struct hvmem__s2_open *open, hvmem_mf
                   hvmem_u32 *n)
 {
     hvmem_gfn end = (hvmem_gfn)1 << (s2->input_bits - 12);
-    hvmem_u32 budget = FREE_ENTRIES, level;
+    hvmem_u32 budget = HVMEM_S2_SLICE, level;
     struct hvmem__s2_path path;
 
     while (open->at < end && *n < FREE_TABLES && budget--) {

@@ -99,12 +99,15 @@ int hvmem_track_armed(const struct hvmem_stage2 *s2)
 
 /* ---- disarming ------------------------------------------------------------------------------ */
 
-/* Make the entries of the table that holds slot[level] valid, from open->at on, and those above. */
+/*
+ * Make entries of the table that holds slot[level] valid, from open->at on, at most *budget, and those above;
+ * *budget is what is left of it.
+ */
 static hvmem_status validate_run(struct hvmem_stage2 *s2, struct hvmem__s2_open *open,
-                                 struct hvmem__s2_path *path)
+                                 struct hvmem__s2_path *path, hvmem_u32 *budget)
 {
     hvmem_gfn end = (hvmem_gfn)1 << (s2->input_bits - 12);
-    hvmem_u32 level = path->level, above, i;
+    hvmem_u32 level = path->level, above;
     hvmem_u64 *slot = path->slot[level];
     hvmem_status status = HVMEM_OK;
 
@@ -112,7 +115,7 @@ static hvmem_status validate_run(struct hvmem_stage2 *s2, struct hvmem__s2_open 
      * From below: once the entry above is valid, hardware sees what is below as it is, and no fault pushes
      * down what was made valid here.
      */
-    for (i = 0; i < HVMEM_S2_SLICE && open->at < end; i++, slot++) {
+    for (; *budget && open->at < end; --*budget, slot++) {
         hvmem_u64 entry = *slot;
 
         if (hvmem__s2_present(&s2->f, entry)) {
@@ -128,8 +131,10 @@ static hvmem_status validate_run(struct hvmem_stage2 *s2, struct hvmem__s2_open 
                                                : hvmem__s2_validate(&s2->f, entry, level));
         }
         open->at += hvmem__s2_rest(open->at, level);
-        if (!hvmem__s2_index(open->at, level))
+        if (!hvmem__s2_index(open->at, level)) {
+            --*budget;
             break;
+        }
     }
     for (above = level; above > s2->start_level; above--)
         hvmem__store_release(path->slot[above - 1], *path->slot[above - 1] | s2->f.valid);
@@ -147,11 +152,9 @@ static hvmem_status disarm_slice(struct hvmem_stage2 *s2)
 
     if (s2->state != HVMEM__S2_LIVE)
         status = HVMEM_E_PHASE;
-    while (s2->disarm.at < end && budget-- && !status) {
+    while (s2->disarm.at < end && budget && !status) {
         hvmem__s2_walk(s2, s2->disarm.at, &path);
-        status = validate_run(s2, &s2->disarm, &path);
-        if (path.level == 3)
-            break;
+        status = validate_run(s2, &s2->disarm, &path, &budget);
     }
     hvmem__s2_unlock(s2, state);
     if (status == HVMEM__S2_NEED_SPLIT)

@@ -420,3 +420,46 @@ TEST(setway_operands_name_a_line)
     CHECK_EQ(hvmem_track_setway_operand(&g, 0), HVMEM_E_ARG);
     CHECK_EQ(hvmem_track_setway_operand(NULL, 0), HVMEM_E_ARG);
 }
+
+/* ---- work of one call ------------------------------------------------------------------------ */
+
+/* Valid entries of tables of 2 MiB blocks: how many such blocks one call of a disarm makes valid at most. */
+static uint64_t valid_blocks(uint64_t tables)
+{
+    uint64_t gfn, n = 0;
+
+    for (gfn = 0; gfn < tables * GIB; gfn += 512)
+        n += rig_walk(&rig, gfn).kind == WALK_LEAF;
+    return n;
+}
+
+TEST(a_disarm_does_one_table_a_call)
+{
+    enum { TABLES = 8 };
+    struct hvmem_cursor cursor;
+    uint64_t before, after, i;
+    hvmem_status status;
+
+    stage2_rig_prepare(&rig, HVMEM_S2_ARM64);
+    rig.config.input_bits = 36;
+    rig.config.largest = 9;
+    REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
+    for (i = 0; i < TABLES; i++)
+        CHECK_EQ(rig_map(&rig, i * GIB, GIB, 0x100000 + i * GIB, 7, 0, NULL), HVMEM_OK);
+    CHECK_EQ(rig_arm(&rig), HVMEM_OK);
+    /* All tables are pushed down: nothing is valid. */
+    for (i = 0; i < TABLES; i++)
+        CHECK(rig_access(&rig, 0, (i * GIB) << 12, HVMEM_S2_R) >= 0);
+    before = valid_blocks(TABLES);
+    CHECK_EQ(before, TABLES);
+    memset(&cursor, 0, sizeof cursor);
+    do {
+        status = hvmem_track_disarm(rig.s2, &cursor);
+        after = valid_blocks(TABLES);
+        CHECK(after - before <= 512);
+        before = after;
+    } while (status == HVMEM_AGAIN);
+    CHECK_EQ(status, HVMEM_OK);
+    CHECK_EQ(after, 512 * TABLES);
+    stage2_rig_finish(&rig);
+}
