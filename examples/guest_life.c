@@ -72,10 +72,9 @@ static void *memory(hvmem_size bytes)
 static void make_machine(struct machine *m)
 {
     static const struct hvmem_arm64_ids ids = {
-        .midr = 0x000f0510, /* no known part */
-        .ctr = 0x84448004,  /* PIPT, 64-byte lines */
-        .dczid = 4,         /* DC ZVA clears 64 bytes */
-        .clidr = 0x0a200023,
+        .midr = 0x000f0510,  /* no known part */
+        .ctr = 0x84448004,   /* PIPT, 64-byte lines */
+        .dczid = 4,          /* DC ZVA clears 64 bytes */
         .isar0 = 2ull << 56, /* TLBI by range, outer shareable */
         .mmfr0 = 0x00101125, /* 48 bits, 4 KiB granule, 16-bit VMID in mmfr1 */
         .mmfr1 = 0x00000020,

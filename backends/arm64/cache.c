@@ -185,25 +185,30 @@ hvmem_status hvmem__arm64_icache_all(struct hvmem_backend *be, hvmem_u32 scope)
     return HVMEM_OK;
 }
 
-static void walk_level(const struct hvmem_arm64 *m, hvmem_u32 word, hvmem_u32 level)
+static void walk_level(const struct hvmem_arm64 *m, hvmem_u32 word, hvmem_u32 level, int ccidx)
 {
     struct hvmem__arm64_geometry geometry;
     hvmem_u32 set, way;
 
     hvmem__a64_write(m, A64_W_CSSELR_EL1, (hvmem_u64)(level - 1) << 1);
     insn_plain(m, A64_ISB);
-    hvmem__arm64_geometry(&geometry, hvmem__a64_read(m, A64_CCSIDR_EL1), (int)m->ccidx);
+    hvmem__arm64_geometry(&geometry, hvmem__a64_read(m, A64_CCSIDR_EL1), ccidx);
     insn_plain(m, A64_DSB_SY);
     for (way = 0; way <= geometry.ways; way++)
         for (set = 0; set <= geometry.sets; set++)
             hvmem__a64_insn(m, word, hvmem__arm64_set_way(&geometry, level, set, way));
 }
 
-/* Set and way work reaches this CPU's caches alone, up to the level of coherency. */
+/*
+ * Set and way work reaches this CPU's caches alone, up to the level of coherency: which they are this CPU
+ * says, for others may have other levels.
+ */
 hvmem_status hvmem__arm64_dcache_all(struct hvmem_backend *be, hvmem_u32 op)
 {
     const struct hvmem_arm64 *m = machine(be);
+    hvmem_u64 clidr;
     hvmem_u32 coherency, level;
+    int ccidx;
     hvmem_u32 word = op == HVMEM_DC_CLEAN ? A64_DC_CSW : A64_DC_CISW;
 
     if (op != HVMEM_DC_CLEAN && op != HVMEM_DC_CLEAN_INVALIDATE)
@@ -214,10 +219,12 @@ hvmem_status hvmem__arm64_dcache_all(struct hvmem_backend *be, hvmem_u32 op)
         return HVMEM_E_UNSUPPORTED;
     if (be->caps.quirks & HVMEM_QUIRK_CLEAN_IS_CIVAC)
         word = A64_DC_CISW;
-    coherency = (hvmem_u32)(m->clidr >> 24) & 7;
+    clidr = hvmem__a64_read(m, A64_CLIDR_EL1);
+    ccidx = (hvmem__a64_read(m, A64_MMFR2_EL1) >> 20 & 15) != 0;
+    coherency = (hvmem_u32)(clidr >> 24) & 7;
     for (level = 1; level <= coherency; level++)
-        if ((m->clidr >> (3 * (level - 1)) & 7) >= 2) /* data, split or unified */
-            walk_level(m, word, level);
+        if ((clidr >> (3 * (level - 1)) & 7) >= 2) /* data, split or unified */
+            walk_level(m, word, level, ccidx);
     hvmem__a64_write(m, A64_W_CSSELR_EL1, 0);
     insn_plain(m, A64_DSB_SY);
     insn_plain(m, A64_ISB);

@@ -53,9 +53,9 @@ static void start(struct hvmem_arm64 *m, struct hvmem_backend *be, uint32_t leve
     hvmem_record_set(&trap_log, 0xd53c1100, 0, level == HVMEM_ARM64_VHE ? 0x408000000 : 0);
     hvmem_record_set(&trap_log, 0xd53b4220, 0, 0x80);
     hvmem_record_set(&trap_log, 0xd5390000, 0, 3 << 13 | 1 << 3 | 2);
+    hvmem_record_set(&trap_log, 0xd5390020, 0, 1u << 24 | 3);
     ids.midr = 0x410fd0a0;
     ids.ctr = 3u << 14 | 4u << 16 | 4;
-    ids.clidr = 1u << 24 | 3;
     ids.isar0 = set & 1 ? 2ull << 56 : 1ull << 56;
     ids.mmfr0 = ids.mmfr1 = 2 << 4;
     ids.mmfr2 = set & 1 ? 1ull << 48 : 0;

@@ -248,8 +248,8 @@ TEST(set_and_way_walk)
             uint32_t code = op ? DC_CISW : DC_CSW;
 
             rig_setup(&rig, HVMEM_ARM64_EL1, 0, 12);
-            rig.ids.clidr = 3u << 24 | 4u << 6 | 1u << 3 | 3u;
-            rig.ids.mmfr2 = (uint64_t)ccidx << 20;
+            hvmem_record_set(&rig.log, 0xd5390020, 0, 3u << 24 | 4u << 6 | 1u << 3 | 3u);
+            hvmem_record_set(&rig.log, 0xd5380740, 0, (uint64_t)ccidx << 20);
             hvmem_record_set(&rig.log, 0xd5390000, 0,
                              ccidx ? 3ull << 32 | 1 << 3 | 2 : 3ull << 13 | 1 << 3 | 2);
             hvmem_record_set(&rig.log, 0xd5390000, 4,
@@ -272,6 +272,27 @@ TEST(set_and_way_walk)
     start(HVMEM_ARM64_EL0, 0, 0);
     CHECK_EQ(rig.be.ops->dcache_all(&rig.be, HVMEM_DC_CLEAN), HVMEM_E_LEVEL);
     end(0);
+}
+
+/* A CPU with a level more than the one that made the back-end: it is its own caches that are walked. */
+TEST(set_and_way_walk_of_the_calling_cpu)
+{
+    uint32_t i, levels = 0;
+
+    rig_setup(&rig, HVMEM_ARM64_EL2, 0, 12);
+    hvmem_record_set(&rig.log, 0xd5390020, 0, 1u << 24 | 3u);
+    REQUIRE_EQ(hvmem_arm64_init(&rig.m, &rig.be, &rig.config), HVMEM_OK);
+    REQUIRE_EQ(hvmem_arm64_add_cpu(&rig.m, &rig.be, &rig.ids), HVMEM_OK);
+    hvmem_record_set(&rig.log, 0xd5390020, 0, 2u << 24 | 4u << 3 | 3u);
+    hvmem_record_set(&rig.log, 0xd5380740, 0, 1u << 20); /* its CCSIDR_EL1 has the wide layout */
+    hvmem_record_set(&rig.log, 0xd5390000, 0, 2);
+    hvmem_record_set(&rig.log, 0xd5390000, 2, 1ull << 32 | 2);
+    hvmem_record_clear(&rig.log);
+    CHECK_EQ(rig.be.ops->dcache_all(&rig.be, HVMEM_DC_CLEAN_INVALIDATE), HVMEM_OK);
+    for (i = 0; i < rig.log.count; i++)
+        if (rig.events[i].code == DC_CISW)
+            levels += rig.events[i].operand[0] & 2 ? 16 : 1;
+    CHECK_EQ(levels, 2 * 16 + 1); /* one line of the first, two sets of the second */
 }
 
 static hvmem_status zero(uintptr_t addr, size_t bytes)
