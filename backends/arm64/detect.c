@@ -22,8 +22,10 @@ static hvmem_u64 level_features(hvmem_u32 level)
     }
 }
 
-static hvmem_u64 id_features(const struct hvmem_arm64_ids *ids, hvmem_u32 level)
+static hvmem_u64 id_features(const struct hvmem_arm64_ids *ids,
+                             const struct hvmem_arm64_config *config)
 {
+    const hvmem_u32 level = config->level;
     hvmem_u64 features = level_features(level);
     hvmem_u32 tlb = field(ids->isar0, 56); /* ID_AA64ISAR0_EL1.TLB: 1 outer, 2 range too */
 
@@ -35,7 +37,8 @@ static hvmem_u64 id_features(const struct hvmem_arm64_ids *ids, hvmem_u32 level)
         if (field(ids->mmfr2, 48)) /* TTL */
             features |= HVMEM_CAP_TTL;
     }
-    if (field(ids->mmfr2, 40))
+    /* That the CPU could does not say that anybody does. */
+    if (field(ids->mmfr2, 40) && config->flags & HVMEM_ARM64_FWB)
         features |= HVMEM_CAP_FWB;
     if (field(ids->mmfr2, 52) >= 2)
         features |= HVMEM_CAP_BBM2;
@@ -69,7 +72,7 @@ void hvmem__arm64_detect(struct hvmem_backend_caps *caps, const struct hvmem_arm
 
     caps->size = sizeof(*caps);
     caps->page_shift = config->page_shift;
-    caps->features = id_features(ids, config->level) | HVMEM_CAP_FAST_ZERO;
+    caps->features = id_features(ids, config) | HVMEM_CAP_FAST_ZERO;
     caps->features &= ~config->features_clear;
     caps->quirks = hvmem__arm64_errata(ids->midr, dic);
     /* Without BBM level 2 a block may change its size only through an invalid entry. */

@@ -4,7 +4,8 @@
 #include "insn.h"
 #include "internal.h"
 
-#define KNOWN_FLAGS  (HVMEM_ARM64_LPA2_STAGE1 | HVMEM_ARM64_LPA2_STAGE2 | HVMEM_ARM64_NO_ZVA)
+#define KNOWN_FLAGS                                                                                \
+    (HVMEM_ARM64_LPA2_STAGE1 | HVMEM_ARM64_LPA2_STAGE2 | HVMEM_ARM64_NO_ZVA | HVMEM_ARM64_FWB)
 #define KNOWN_QUIRKS ((HVMEM_QUIRK_BBM_REQUIRED << 1) - 1)
 
 static hvmem_status check_config(const struct hvmem_arm64_config *config)
@@ -14,7 +15,8 @@ static hvmem_status check_config(const struct hvmem_arm64_config *config)
     if (config->level > HVMEM_ARM64_VHE || (config->flags & ~KNOWN_FLAGS) ||
         ((config->quirks_set | config->quirks_clear) & ~KNOWN_QUIRKS))
         return HVMEM_E_ARG;
-    return HVMEM_OK;
+    return config->flags & HVMEM_ARM64_FWB && config->level < HVMEM_ARM64_EL2 ? HVMEM_E_ARG
+                                                                              : HVMEM_OK;
 }
 
 /* Widest input address: above 48 bits tables need the 64 KiB granule or LPA2, and range operands too. */
@@ -58,7 +60,6 @@ static void read_ids(const struct hvmem_arm64 *m, struct hvmem_arm64_ids *ids)
     ids->ctr = hvmem__a64_read(m, A64_CTR_EL0);
     ids->dczid = hvmem__a64_read(m, A64_DCZID_EL0);
     ids->midr = privileged ? hvmem__a64_read(m, A64_MIDR_EL1) : 0;
-    ids->clidr = privileged ? hvmem__a64_read(m, A64_CLIDR_EL1) : 0;
     ids->isar0 = privileged ? hvmem__a64_read(m, A64_ISAR0_EL1) : 0;
     ids->isar1 = privileged ? hvmem__a64_read(m, A64_ISAR1_EL1) : 0;
     ids->mmfr0 = privileged ? hvmem__a64_read(m, A64_MMFR0_EL1) : 0;
@@ -99,10 +100,7 @@ hvmem_status hvmem_arm64_init(struct hvmem_arm64 *m, struct hvmem_backend *be,
     m->ops.dcache_done = hvmem__arm64_dcache_done;
     m->ops.zero = hvmem__arm64_zero;
     m->ops.guest_entry = hvmem__arm64_guest_entry;
-    m->reserved = 0;
     detect(m, config->ids, &ids, &be->caps);
-    m->clidr = ids.clidr;
-    m->ccidx = (ids.mmfr2 >> 20 & 15) != 0;
     be->ops = &m->ops;
     be->ctx = m;
     return HVMEM_OK;

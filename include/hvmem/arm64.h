@@ -31,13 +31,17 @@
 #define HVMEM_ARM64_LPA2_STAGE1 1u /* TCR.DS = 1 in the tables of HOST and USER */
 #define HVMEM_ARM64_LPA2_STAGE2 2u /* VTCR_EL2.DS = 1 */
 #define HVMEM_ARM64_NO_ZVA      4u /* DC ZVA must not be used (MMU off: memory is Device) */
+/*
+ * Promise (EL2, VHE): HCR_EL2.FWB is 1 and every stage 2 forces write-back wherever the CPUs have FEAT_S2FWB,
+ * so that no guest's access can bypass the caches. HVMEM_CAP_FWB is kept for nobody else.
+ */
+#define HVMEM_ARM64_FWB 8u
 
 /* The ID registers that decide, as read on one CPU. */
 struct hvmem_arm64_ids {
     hvmem_u64 midr;
     hvmem_u64 ctr;
     hvmem_u64 dczid;
-    hvmem_u64 clidr;
     hvmem_u64 isar0;
     hvmem_u64 isar1;
     hvmem_u64 mmfr0;
@@ -73,16 +77,13 @@ struct hvmem_arm64_config {
 struct hvmem_arm64 {
     struct hvmem_backend_ops ops;
     struct hvmem_arm64_config config;
-    hvmem_u32 ccidx; /* CCSIDR_EL1 has the wide layout */
-    hvmem_u32 reserved;
-    hvmem_u64 clidr;
 };
 
 HVMEM_BEGIN_DECLS
 
 /*
  * Fills *m and *be. Context: the CPU whose registers are read, at config->level. Reads registers,
- * issues no maintenance. Errors: HVMEM_E_ARG (null, unknown level or flag, forced quirk unknown),
+ * issues no maintenance. Errors: HVMEM_E_ARG (null, unknown level or flag, FWB below EL2, forced quirk unknown),
  * HVMEM_E_VERSION (size), HVMEM_E_ALIGN (page_shift), HVMEM_E_RANGE (va_bits, ipa_bits).
  */
 HVMEM_API hvmem_status hvmem_arm64_init(struct hvmem_arm64 *m, struct hvmem_backend *be,

@@ -122,7 +122,7 @@ struct hvmem_tlb_flush {
 #define HVMEM_CAP_STAGE2        (1ull << 6)  /* STAGE2 whole-space invalidation works */
 #define HVMEM_CAP_STAGE2_RANGE  (1ull << 7)  /* STAGE2 by guest-physical address works */
 #define HVMEM_CAP_GUEST         (1ull << 8)  /* GUEST regime works (VPID, SVM ASID, VMALLE1) */
-#define HVMEM_CAP_FWB           (1ull << 9)  /* every stage 2 forces write-back; else clear it */
+#define HVMEM_CAP_FWB           (1ull << 9)  /* every stage 2 forces write-back: HVMEM_ARM64_FWB */
 #define HVMEM_CAP_IDC           (1ull << 10) /* no clean to PoU needed for code */
 #define HVMEM_CAP_DIC           (1ull << 11) /* no I-cache invalidation needed for code */
 #define HVMEM_CAP_ICOHERENT     (1ull << 12) /* I-cache snoops stores (x86) */

@@ -62,6 +62,7 @@ TEST(features_of_id_registers)
     rig.ids.mmfr2 |= 1ull << 40;
     rig.ids.ctr |= 3u << 28;
     rig.ids.mmfr1 = 0;
+    rig.config.flags = HVMEM_ARM64_FWB;
     REQUIRE_EQ(hvmem_arm64_init(&rig.m, &rig.be, &rig.config), HVMEM_OK);
     CHECK(rig.be.caps.features & HVMEM_CAP_RANGE);
     CHECK(rig.be.caps.features & HVMEM_CAP_OUTER);
@@ -79,6 +80,29 @@ TEST(features_of_id_registers)
     REQUIRE_EQ(hvmem_arm64_init(&rig.m, &rig.be, &rig.config), HVMEM_OK);
     CHECK(!(rig.be.caps.features & HVMEM_CAP_RANGE));
     CHECK_EQ(rig.be.caps.max_range_pages, 0);
+}
+
+/* A machine that can force write-back does not mean a host that does: guests would see what caches hide. */
+TEST(forced_write_back_is_for_hypervisors_to_promise)
+{
+    static const hvmem_u32 levels[] = {HVMEM_ARM64_EL0, HVMEM_ARM64_EL1, HVMEM_ARM64_EL2,
+                                       HVMEM_ARM64_VHE};
+    struct hvmem_arm64_ids without;
+    unsigned i;
+
+    for (i = 0; i < 4; i++) {
+        rig_setup(&rig, levels[i], 0, 12);
+        without = rig.ids;
+        rig.ids.mmfr2 |= 1ull << 40;
+        REQUIRE_EQ(hvmem_arm64_init(&rig.m, &rig.be, &rig.config), HVMEM_OK);
+        CHECK(!(rig.be.caps.features & HVMEM_CAP_FWB));
+        rig.config.flags = HVMEM_ARM64_FWB;
+        CHECK_EQ(hvmem_arm64_init(&rig.m, &rig.be, &rig.config), i < 2 ? HVMEM_E_ARG : HVMEM_OK);
+        CHECK_EQ(!!(rig.be.caps.features & HVMEM_CAP_FWB), i >= 2);
+        /* And no other CPU's guest does otherwise. */
+        CHECK_EQ(hvmem_arm64_add_cpu(&rig.m, &rig.be, &without), HVMEM_OK);
+        CHECK(!(rig.be.caps.features & HVMEM_CAP_FWB));
+    }
 }
 
 /* IDs not given are read, through the register words. */
@@ -140,7 +164,7 @@ TEST(bad_configurations_are_refused)
     } while (0)
     REFUSED(size, 8, HVMEM_E_VERSION);
     REFUSED(level, 4, HVMEM_E_ARG);
-    REFUSED(flags, 8, HVMEM_E_ARG);
+    REFUSED(flags, 16, HVMEM_E_ARG);
     REFUSED(quirks_set, 1ull << 40, HVMEM_E_ARG);
     REFUSED(page_shift, 13, HVMEM_E_ALIGN);
     REFUSED(stage2_shift, 16, HVMEM_E_ALIGN); /* above page_shift */

@@ -329,9 +329,6 @@ static void backends_make(void)
     config.machine = &record;
     CHECK_EQUAL(twin_arm64_init(&twin_state, &twin, &config), HVMEM_OK);
     CHECK_EQUAL(twin.caps.features, backend.caps.features);
-    /* With FWB no data cache is ever cleaned: guests of this host could turn caching off. */
-    backend.caps.features &= ~HVMEM_CAP_FWB;
-    twin.caps.features = backend.caps.features;
     recorder_ops = *twin.ops;
     twin_ops = recorder_ops;
     twin_ops.zero = twin_zero;

@@ -73,8 +73,6 @@ static int stage2_make(struct vm *vm, const struct vm_options *options)
     };
     hvmem_size bytes = 0;
 
-    /* HCR_EL2.FWB is 0 here. */
-    options->backend->caps.features &= ~HVMEM_CAP_FWB;
     if (!good(hvmem_stage2_size(&config, &bytes), "size of stage 2"))
         return 0;
     if (vm->s2_memory == NULL)
