@@ -261,19 +261,22 @@ static hvmem__record lasting(hvmem__record r)
 /* Second pass over a clean bank: only blocks with owners are of interest. */
 static hvmem_status count_owners(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn *at)
 {
+    hvmem_mfn stop = b->base + b->frames;
     hvmem_u32 steps;
 
     if (*at <= b->base) {
         *at = b->base;
         trust_counts(heap, b);
     }
+    if (stop - *at > HVMEM__ADOPT_FRAMES)
+        stop = *at + HVMEM__ADOPT_FRAMES;
     for (steps = 0; steps < HVMEM__ADOPT_STEPS; steps++) {
-        hvmem_u64 offset = hvmem__bits_next(&b->head, *at - b->base);
+        hvmem_u64 offset = hvmem__bits_next(&b->head, *at - b->base, stop - b->base);
         hvmem__record r;
         struct hvmem_domain *domain;
 
         if (offset == HVMEM__BITS_NONE) {
-            *at = b->base + b->frames;
+            *at = stop;
             return HVMEM_OK;
         }
         r = hvmem__load(&b->record[offset]);

@@ -2,12 +2,31 @@
 /* arena.c: the banks of an arena, what its node knows of it, and the blocks that hold a frame. */
 #include "sets.h"
 
+/*
+ * By the directory, which differs from the arena's list only in banks that have no free blocks, all of whose
+ * frames are new or RESERVED. What is one of the arena's stays so while its lock is held.
+ */
+static HVMEM_NOINLINE struct hvmem__bank *
+bank_listed(struct hvmem_heap *heap, const struct hvmem__arena *arena, hvmem_mfn mfn)
+{
+    struct hvmem__bank *b = hvmem__bank_of(heap, mfn);
+
+    if (b && hvmem__load(&b->live) && hvmem__arena_of(heap, b) == arena &&
+        hvmem__bank_holds(b, mfn))
+        return b;
+    return HVMEM_NULL;
+}
+
 struct hvmem__bank *hvmem__arena_bank_far(struct hvmem_heap *heap, const struct hvmem__arena *arena,
                                           struct hvmem__bank *near, hvmem_mfn mfn)
 {
-    if (!near->live || &heap->arena[near->arena] != arena)
-        near = arena->first;
-    return near ? hvmem__bank_near(near, mfn) : HVMEM_NULL;
+    if (hvmem__likely(near->live && hvmem__arena_of(heap, near) == arena)) {
+        struct hvmem__bank *next = mfn < near->base ? near->before : near->next;
+
+        if (!next || hvmem__bank_holds(next, mfn))
+            return next;
+    }
+    return bank_listed(heap, arena, mfn);
 }
 
 /* ---- sets -------------------------------------------------------------------------------------- */
@@ -31,6 +50,40 @@ int hvmem__set_take_among(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order)
     }
     hvmem__bits_drop(&b->free[order], index, &found);
     return 1;
+}
+
+/*
+ * Bitmaps that one hold may search through all their levels; of more the first three, of the set of the
+ * lowest order: every word of one is work.
+ */
+#define FEW_BITMAPS  8u
+#define THREE_LEVELS (HVMEM__IN_STEPS ? 4u : 18u)
+
+hvmem_mfn hvmem__bank_next(const struct hvmem__bank *b, hvmem_mfn from, hvmem_u32 orders,
+                           hvmem_u32 *order, hvmem_mfn *end)
+{
+    hvmem_mfn best = HVMEM__NO_MFN;
+
+    *end = b->base + b->frames;
+    if (from < b->base)
+        from = b->base;
+    orders &= b->orders;
+    if (orders && (HVMEM__IN_STEPS || hvmem__weight(orders & b->spread) > FEW_BITMAPS)) {
+        hvmem_u32 shift = THREE_LEVELS + hvmem__lowest(orders);
+        hvmem_mfn stop = ((from >> shift) + 1) << shift;
+
+        *end = stop < *end ? stop : *end;
+    }
+    for (; orders; orders &= orders - 1) {
+        hvmem_u32 k = hvmem__lowest(orders);
+        hvmem_mfn next = hvmem__set_next_in(b, from, *end, k);
+
+        if (next < best) {
+            best = next;
+            *order = k;
+        }
+    }
+    return best < *end ? best : HVMEM__NO_MFN;
 }
 
 /* ---- what a node knows of its arenas ---------------------------------------------------------- */

@@ -133,6 +133,13 @@ struct hvmem__bank *hvmem__arena_take_plain(struct hvmem_heap *heap, struct hvme
 /* Whether the arena has a free block of at least this order. */
 int hvmem__arena_has(const struct hvmem__arena *arena, hvmem_u32 order);
 
+/*
+ * The first block in the sets of `orders` of bank b that begins in [from, *end), and its order, or NO_MFN; *end
+ * is how far was looked: one hold has time for that, and perhaps not for all of a large bank.
+ */
+hvmem_mfn hvmem__bank_next(const struct hvmem__bank *b, hvmem_mfn from, hvmem_u32 orders,
+                           hvmem_u32 *order, hvmem_mfn *end);
+
 /* The free block that holds mfn: its head and order; 0 if mfn is not free. */
 int hvmem__arena_find(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
                       hvmem_mfn mfn, hvmem_mfn *head, hvmem_u32 *order);

@@ -60,7 +60,7 @@ static int starts_inside(struct hvmem_heap *heap, struct hvmem__arena *arena, st
 
     for (; at < end; at = b->base + b->frames) {
         b = hvmem__arena_bank(heap, arena, b, at);
-        if (hvmem__bits_next(&b->head, at - b->base) < end - b->base)
+        if (hvmem__bits_next(&b->head, at - b->base, end - b->base) != HVMEM__BITS_NONE)
             return 1;
         for (k = 0; k < order; k++)
             if (hvmem__set_next(b, at, k) < end)

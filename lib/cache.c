@@ -4,6 +4,7 @@
 
 #include "arena.h"
 #include "backendcall.h"
+#include "dirt.h"
 #include "testpoint.h"
 
 /* Frames mapped at a time: 2 MiB of 4 KiB frames. */
@@ -172,19 +173,21 @@ hvmem__record hvmem__dirt_part(struct hvmem_heap *heap, struct hvmem__bank *b, h
                                hvmem__record record, hvmem_mfn at)
 {
     struct hvmem__arena *arena = hvmem__arena_of(heap, b);
+    hvmem__record mark = hvmem__mark_of(hvmem__rec_dirt(record)), left, right;
+    hvmem_u64 half = ((hvmem_u64)1 << hvmem__rec_order(record)) >> 1;
 
+    if (mark != HVMEM__MARK_MIXED)
+        return record;
     /* (A table that was adopted may say it of a single frame: then that is dirty.) */
-    while (hvmem__rec_dirt(record) == HVMEM__DIRT_MIXED && hvmem__rec_order(record)) {
-        hvmem_u64 half = (hvmem_u64)1 << (hvmem__rec_order(record) - 1);
-        hvmem__record left, right;
+    for (; mark == HVMEM__MARK_MIXED && half; half >>= 1, record--) {
+        hvmem_mfn middle = *mfn + half;
 
-        b = hvmem__arena_bank(heap, arena, b, *mfn + half); /* from the one before */
-        hvmem__split_record(heap, arena, b, *mfn, record, &left, &right);
-        record = at < *mfn + half ? left : right;
-        if (at >= *mfn + half)
-            *mfn += half;
+        b = hvmem__arena_bank(heap, arena, b, middle); /* from the one before */
+        hvmem__split_marks(mark, hvmem__record_at(b, middle), &left, &right);
+        mark = at < middle ? left : right;
+        *mfn = at < middle ? *mfn : middle;
     }
-    return record;
+    return hvmem__rec_with_dirt(record, hvmem__mark_dirt(mark));
 }
 
 hvmem_status hvmem__pay_contents(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,

@@ -138,12 +138,13 @@ void hvmem__bits_mend(struct hvmem__bits *bits, hvmem_u64 from, hvmem_u64 to, in
     }
 }
 
-hvmem_u64 hvmem__bits_next(const struct hvmem__bits *bits, hvmem_u64 from)
+hvmem_u64 hvmem__bits_next(const struct hvmem__bits *bits, hvmem_u64 from, hvmem_u64 end)
 {
     hvmem_u64 at = from, word, mask;
-    hvmem_u32 k = 0;
+    hvmem_u32 k = 0, shift = 0; /* bit `at` of level k stands for the numbers from at << shift on */
 
-    if (from >= bits->count)
+    end = end < bits->count ? end : bits->count;
+    if (from >= end)
         return HVMEM__BITS_NONE;
     /* Up: the first level that has a member at or after `at` in the same word. */
     for (;;) {
@@ -153,22 +154,24 @@ hvmem_u64 hvmem__bits_next(const struct hvmem__bits *bits, hvmem_u64 from)
         if (mask)
             break;
         at = word + 1;
-        if (k + 1 < bits->levels)
+        if (k + 1 < bits->levels) {
             k++;
-        else
+            shift += 6;
+        } else {
             at <<= 6; /* the top level of a flat set: the next word of it */
-        if ((at >> 6) >= hvmem__level_words(bits, k))
+        }
+        if (at << shift >= end)
             return HVMEM__BITS_NONE;
     }
     /* Down: the first member below it. A table to be adopted may be damaged: trust no summary. */
     at = word << 6 | hvmem__lowest(mask);
     while (k > 0) {
-        k--;
-        if (at >= hvmem__level_words(bits, k) || !bits->level[k][at])
+        if (at << shift >= end || !bits->level[--k][at])
             return HVMEM__BITS_NONE;
         at = at << 6 | hvmem__lowest(bits->level[k][at]);
+        shift -= 6;
     }
-    return at < bits->count ? at : HVMEM__BITS_NONE;
+    return at < end ? at : HVMEM__BITS_NONE;
 }
 
 /* What word `word` of a level should be: bit i says that word i of the level below is not 0. */

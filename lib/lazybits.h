@@ -43,8 +43,11 @@ void hvmem__bits_lay(struct hvmem__bits *bits, hvmem_u64 *low, hvmem_u64 *up, hv
  */
 void hvmem__bits_flatten(struct hvmem__bits *bits);
 
-/* Smallest member >= from, or HVMEM__BITS_NONE. */
-hvmem_u64 hvmem__bits_next(const struct hvmem__bits *bits, hvmem_u64 from);
+/*
+ * Smallest member of [from, end), or HVMEM__BITS_NONE; HVMEM__BITS_NONE for `end`: of all. Levels that tell of
+ * more than that are not looked at; of a flat set a word of level 1 for every 4,096 numbers is.
+ */
+hvmem_u64 hvmem__bits_next(const struct hvmem__bits *bits, hvmem_u64 from, hvmem_u64 end);
 
 /* The 64 members of word `word` as a mask. */
 HVMEM_INLINE hvmem_u64 hvmem__bits_word(const struct hvmem__bits *bits, hvmem_u64 word)

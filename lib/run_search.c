@@ -126,33 +126,21 @@ static hvmem_u32 find_work(const struct seeker *s)
 
 /* ---- looking ----------------------------------------------------------------------------------- */
 
-/* The first free block of order >= k at or after `from` in a bank, any order. Arena lock held. */
-static hvmem_mfn next_block(const struct hvmem__bank *b, hvmem_mfn from, hvmem_u32 k,
-                            hvmem_u32 *order)
-{
-    hvmem_u32 orders = b->orders >> k << k;
-    hvmem_mfn best = HVMEM__NO_MFN;
-
-    for (; orders; orders &= orders - 1) {
-        hvmem_u32 o = hvmem__lowest(orders);
-        hvmem_mfn next = hvmem__set_next(b, from > b->base ? from : b->base, o);
-
-        if (next < best) {
-            best = next;
-            *order = o;
-        }
-    }
-    return best;
-}
-
-/* E_NOMEM at the end of the bank or of the window. Arena lock held. */
+/* The next block of order >= least. E_NOMEM at the end of the bank or of the window. Arena lock held. */
 static hvmem_status seek(struct seeker *s)
 {
-    hvmem_mfn ceiling = s->want->window ? s->want->window->hi : HVMEM__NO_MFN;
+    const struct hvmem__bank *b = s->bank;
+    hvmem_mfn ceiling = s->want->window ? s->want->window->hi : HVMEM__NO_MFN, end;
     hvmem_u32 order = 0;
 
-    s->first = next_block(s->bank, s->from, s->least, &order);
-    if (s->first >= s->bank->base + s->bank->frames || s->first >= ceiling)
+    if (ceiling > b->base + b->frames)
+        ceiling = b->base + b->frames;
+    s->first = hvmem__bank_next(b, s->from, b->orders >> s->least << s->least, &order, &end);
+    if (s->first == HVMEM__NO_MFN && end < ceiling) {
+        s->from = end;
+        return HVMEM_AGAIN;
+    }
+    if (s->first >= ceiling)
         return HVMEM_E_NOMEM;
     s->last = s->from = s->first + ((hvmem_u64)1 << order);
     s->lo = s->first;

@@ -120,7 +120,21 @@ HVMEM_INLINE hvmem_mfn hvmem__set_next(const struct hvmem__bank *b, hvmem_mfn fr
     hvmem_mfn up = hvmem__round_up(from, (hvmem_u64)1 << order);
 
     return hvmem__set_lower(
-        b, up, hvmem__bits_next(&b->free[order], hvmem__set_index(b, up, order)), order);
+        b, up, hvmem__bits_next(&b->free[order], hvmem__set_index(b, up, order), HVMEM__BITS_NONE),
+        order);
+}
+
+/* The same, but only what starts below `end` is looked for, nor need that be all that is returned. */
+HVMEM_INLINE hvmem_mfn hvmem__set_next_in(const struct hvmem__bank *b, hvmem_mfn from,
+                                          hvmem_mfn end, hvmem_u32 order)
+{
+    hvmem_mfn up = hvmem__round_up(from, (hvmem_u64)1 << order);
+    hvmem_u64 index = HVMEM__BITS_NONE;
+
+    if (b->spread >> order & 1)
+        index = hvmem__bits_next(&b->free[order], hvmem__set_index(b, up, order),
+                                 hvmem__set_index(b, end - 1, order) + 1);
+    return hvmem__set_lower(b, up, index, order);
 }
 
 /* The first block of a set that is not empty. */

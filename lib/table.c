@@ -2,9 +2,6 @@
 /* table.c: how the table of a bank is laid out and checked. */
 #include "arena.h"
 
-/* Frames whose bits are mended in one step. */
-#define MEND_FRAMES ((hvmem_u64)1 << 18)
-
 hvmem_u64 hvmem__piece_frames(const struct hvmem_heap *heap, hvmem_mfn at, hvmem_mfn end)
 {
     hvmem_mfn border = ((at >> heap->arena_order) + 1) << heap->arena_order;
@@ -163,8 +160,8 @@ void hvmem__table_mend(const struct hvmem_heap *heap, struct hvmem__bank *b, hvm
 
     if (*at < b->base)
         *at = b->base;
-    if (stop - *at > MEND_FRAMES)
-        stop = *at + MEND_FRAMES;
+    if (stop - *at > HVMEM__ADOPT_FRAMES)
+        stop = *at + HVMEM__ADOPT_FRAMES;
     for (k = 0; k <= heap->max_order; k++)
         mend_set(b, &b->free[k], k, *at, stop);
     mend_set(b, &b->head, 0, *at, stop);

@@ -61,6 +61,9 @@ void hvmem__bank_measure(struct hvmem__bank *b, hvmem_u32 counted);
 hvmem_u64 hvmem__table_checksum(const struct hvmem__table *table);
 hvmem_u64 hvmem__counts_checksum(const struct hvmem__table *table);
 
+/* Frames of a bank that one step of an adoption goes over. */
+#define HVMEM__ADOPT_FRAMES ((hvmem_u64)1 << 18)
+
 /*
  * Make the sets of an adopted table sound in themselves, for as many frames from *at on as one step takes:
  * who died within a change may have left a word without members, or one that no summary knows. Starts

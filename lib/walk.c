@@ -2,8 +2,11 @@
 /* walk.c: going through the banks of a heap. */
 #include "walk.h"
 
-/* Blocks looked at under one lock. */
-#define STEP 128u
+#include "arena.h"
+
+/* Blocks looked at under one lock, and frames, of which many may be in few blocks. */
+#define STEP        (HVMEM__IN_STEPS ? 1u : 64u)
+#define STEP_FRAMES ((hvmem_u64)1 << (HVMEM__IN_STEPS ? 4u : 18u))
 
 struct hvmem__bank *hvmem__bank_from(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_mfn *start)
 {
@@ -25,14 +28,18 @@ struct hvmem__bank *hvmem__bank_from(struct hvmem_heap *heap, hvmem_mfn mfn, hvm
 static int next_in(const struct hvmem__bank *b, hvmem_u32 owner, hvmem_mfn *at, hvmem_mfn end,
                    struct hvmem__owned *found)
 {
+    hvmem_mfn stop = b->base + b->frames;
     hvmem_u32 steps;
 
+    stop = stop < end ? stop : end;
+    if (stop - *at > STEP_FRAMES)
+        stop = *at + STEP_FRAMES;
     for (steps = 0; steps < STEP; steps++) {
-        hvmem_u64 offset = hvmem__bits_next(&b->head, *at - b->base);
+        hvmem_u64 offset = hvmem__bits_next(&b->head, *at - b->base, stop - b->base);
 
-        if (offset == HVMEM__BITS_NONE || b->base + offset >= end) {
-            *at = b->base + b->frames < end ? b->base + b->frames : end;
-            return *at == end ? 0 : -1;
+        if (offset == HVMEM__BITS_NONE) {
+            *at = stop;
+            return stop == end ? 0 : -1;
         }
         found->mfn = b->base + offset;
         found->record = hvmem__load_acquire(&b->record[offset]);
