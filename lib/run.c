@@ -7,6 +7,7 @@
 #include "domain.h"
 #include "drain.h"
 #include "free.h"
+#include "hand.h"
 #include "pcpu.h"
 #include "sets.h"
 #include "testpoint.h"
@@ -60,16 +61,27 @@ static void part(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvm
 
 /* ---- exact ranges --------------------------------------------------------------------------- */
 
+/* Order of the first block that [lo, hi) is taken as, out of one of order `most`. */
+static hvmem_u32 size_at(const struct hvmem_heap *heap, hvmem_mfn lo, hvmem_mfn hi, hvmem_u32 most)
+{
+    hvmem_u32 size = hvmem__fit(heap, lo, hi - lo);
+
+    return size < most ? size : most;
+}
+
 /*
- * How far [lo, hi), all in one arena, is free, as far as one section's work goes; at least for one block that
- * carve_range() takes. NO_MFN: up to there not all is. Arena lock held.
+ * How far [lo, hi), all in one arena, is free, as far as one section's work goes; at least for one block, which
+ * is all if its split takes several holds. *first is where that lies. NO_MFN: up to there not all is. Arena
+ * lock held.
  */
 static hvmem_mfn free_stretch(struct hvmem_heap *heap, struct hvmem__arena *arena,
-                              struct hvmem__bank *b, hvmem_mfn lo, hvmem_mfn hi)
+                              struct hvmem__bank *b, hvmem_mfn lo, hvmem_mfn hi,
+                              struct hvmem__spot *first)
 {
-    hvmem_mfn start = lo, head, end;
     hvmem_u32 work = 0, order;
+    hvmem_mfn head, end;
 
+    first->at = lo;
     while (lo < hi) {
         hvmem_u32 left;
 
@@ -81,22 +93,27 @@ static hvmem_mfn free_stretch(struct hvmem_heap *heap, struct hvmem__arena *aren
             end = hi;
         /* The blocks that it is taken as, each out of one of order `left`. */
         for (left = order; lo < end; left = hvmem__lowest(lo)) {
-            hvmem_u32 size = hvmem__fit(heap, lo, end - lo);
+            hvmem_u32 size = size_at(heap, lo, end, left);
 
-            if (size > left)
-                size = left;
             work += PIECE_WORK + left + 1 + LEVEL_WORK * (left - size);
-            if (work > STRETCH_WORK && lo > start)
+            if (lo == first->at) {
+                first->bank = hvmem__arena_bank(heap, arena, b, head);
+                first->head = head;
+                first->order = order;
+                if (hvmem__hand_stop(first, size) != size)
+                    return lo + ((hvmem_u64)1 << size);
+            } else if (work > STRETCH_WORK) {
                 return lo;
+            }
             lo += (hvmem_u64)1 << size;
         }
     }
     return hi;
 }
 
-/* Take [lo, hi), known to be free, marking each piece with `keep`. Arena lock held. */
+/* Take [lo, hi), known to be free, as RESERVED. Arena lock held. */
 static void carve_range(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
-                        hvmem_mfn lo, hvmem_mfn hi, hvmem__record keep)
+                        hvmem_mfn lo, hvmem_mfn hi)
 {
     while (lo < hi) {
         hvmem_mfn head = lo;
@@ -105,24 +122,44 @@ static void carve_range(struct hvmem_heap *heap, struct hvmem__arena *arena, str
         int found = hvmem__arena_find(heap, arena, b, lo, &head, &order);
 
         HVMEM__ASSERT(&heap->host, found);
-        b = hvmem__arena_bank(heap, arena, b, lo);
-        size = hvmem__fit(heap, lo, hi - lo);
-        if (size > order)
-            size = order;
+        size = size_at(heap, lo, hi, order);
         record = hvmem__arena_carve(heap, arena, b, head, order, lo, size);
-        hvmem__arena_mark(b, lo, record | (keep & ~(hvmem__record)31u));
+        hvmem__arena_mark(b, lo, hvmem__rec_with_state(record, HVMEM_BLOCK_RESERVED));
+        b->reserved_frames += (hvmem_u64)1 << size;
         lo += (hvmem_u64)1 << size;
     }
+}
+
+/*
+ * One stretch inside bank b, known to be free, its first block at *first. What is left to do of that is in
+ * *hand. E_CLAIM. Arena lock held.
+ */
+static hvmem_status take_stretch(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                                 struct hvmem__bank *b, const struct hvmem__spot *first,
+                                 hvmem_mfn hi, struct hvmem__hand *hand)
+{
+    hvmem_u32 size = size_at(heap, first->at, hi, first->order);
+    struct hvmem__drawn drawn;
+
+    hvmem__claim_take(heap, arena, HVMEM_NULL, hi - first->at, &drawn);
+    if (drawn.frames != hi - first->at) {
+        hvmem__claim_untake(heap, arena, &drawn, drawn.frames);
+        return HVMEM_E_CLAIM;
+    }
+    hvmem__hand_reserve(heap, arena, hand, first, size, 0);
+    carve_range(heap, arena, b, first->at + ((hvmem_u64)1 << size), hi);
+    return HVMEM_OK;
 }
 
 /* One stretch inside one bank, whose end is left in *hi. No lock held. */
 static hvmem_status reserve_stretch(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn lo,
                                     hvmem_mfn *hi)
 {
-    hvmem_u64 state, frames;
+    hvmem_u64 state;
     struct hvmem__arena *arena = hvmem__bank_lock(heap, b, &state);
     hvmem_status status = HVMEM_OK;
-    struct hvmem__drawn drawn;
+    struct hvmem__spot first;
+    struct hvmem__hand hand;
 
     if (!arena)
         return HVMEM_E_FOREIGN;
@@ -131,22 +168,15 @@ static hvmem_status reserve_stretch(struct hvmem_heap *heap, struct hvmem__bank 
     } else {
         if (*hi > b->base + b->frames)
             *hi = b->base + b->frames;
-        *hi = free_stretch(heap, arena, b, lo, *hi);
+        *hi = free_stretch(heap, arena, b, lo, *hi, &first);
         if (*hi == HVMEM__NO_MFN || HVMEM_TEST_POINT("reserve"))
             status = HVMEM_E_BUSY;
     }
-    if (!status) {
-        frames = *hi - lo;
-        hvmem__claim_take(heap, arena, HVMEM_NULL, frames, &drawn);
-        if (drawn.frames == frames) {
-            carve_range(heap, arena, b, lo, *hi, hvmem__rec_make(0, HVMEM_BLOCK_RESERVED, 0));
-            b->reserved_frames += frames;
-        } else {
-            hvmem__claim_untake(heap, arena, &drawn, drawn.frames);
-            status = HVMEM_E_CLAIM;
-        }
-    }
+    if (!status)
+        status = take_stretch(heap, arena, b, &first, *hi, &hand);
     hvmem__unlock_arena(heap, arena, state);
+    if (!status)
+        hvmem__hand_reserve_on(heap, arena, &hand, size_at(heap, lo, *hi, first.order), 0);
     return status;
 }
 

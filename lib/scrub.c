@@ -11,6 +11,7 @@
 #include "drain.h"
 #include "flush.h"
 #include "free.h"
+#include "hand.h"
 #include "sets.h"
 #include "settle.h"
 #include "take.h"
@@ -21,53 +22,49 @@
 #define SCRUB_ORDER 9u
 /*
  * Work under one lock, in steps of some 30 instructions: an order in which the block of a frame is looked
- * for, a level of dirt; an order searched, and a level that a block is split by, cost LEVEL_WORK.
+ * for; an order searched, and a level of dirt in an arena of several banks, cost LEVEL_WORK; to take a block
+ * out is CARVE_WORK.
  */
-#define LOOK_WORK  (HVMEM__IN_STEPS ? 1u : 30u)
+#define LOOK_WORK  (HVMEM__IN_STEPS ? 1u : 100u)
 #define LEVEL_WORK 4u
+#define CARVE_WORK 30u
 /* Frames of the budget that a look which finds nothing stands for. */
 #define LOOK_FRAMES 16u
 
 #define CURSOR_SCRUB 0x6273637668000001ull
 
+/* What the record of a block says that was taken out, all of it dirty. */
+#define SCRUBBED ((hvmem__record)HVMEM__BIAS_SCRUBBING << 48)
+
 #define OWES_HOST (HVMEM_OWES_HOST0 | HVMEM_OWES_HOST1 | HVMEM_OWES_HOST2)
 
 /* ---- finding dirt ----------------------------------------------------------------------------- */
 
-/* A block in our hands. */
+/* A block in our hands, or on its way there. */
 struct dirty {
-    struct hvmem__bank *bank;
-    hvmem_mfn mfn;
-    hvmem__record record;
+    struct hvmem__hand hand;
+    hvmem_u32 order;
 };
 
 /*
- * The free block of the arena that holds *at, or the first of bank b above it. Adds to *work. Arena lock
- * held.
+ * The free block of the arena that holds *at, or the first of bank b above it, where *at is then. 0: there is
+ * none up to *at, from where to go on. Adds to *work. Arena lock held.
  */
 static int free_from(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
-                     hvmem_mfn at, hvmem_mfn *head, hvmem_u32 *order, hvmem_u32 *work)
+                     hvmem_mfn *at, struct hvmem__spot *spot, hvmem_u32 *work)
 {
-    hvmem_u32 orders = b->orders;
-    hvmem_mfn best = HVMEM__NO_MFN;
+    hvmem_mfn end;
 
-    if (hvmem__arena_find(heap, arena, b, at, head, order)) {
-        *work += *order + 1;
+    if (hvmem__arena_find(heap, arena, b, *at, &spot->head, &spot->order)) {
+        spot->bank = hvmem__arena_bank(heap, arena, b, spot->head);
+        *work += spot->order + 1;
         return 1;
     }
-    *work += heap->max_order + 1;
-    for (; orders; orders &= orders - 1) {
-        hvmem_u32 k = hvmem__lowest(orders);
-        hvmem_mfn next = hvmem__set_next(b, at + 1, k);
-
-        *work += LEVEL_WORK;
-        if (next < best) {
-            best = next;
-            *order = k;
-        }
-    }
-    *head = best;
-    return best != HVMEM__NO_MFN;
+    *work += heap->max_order + 1 + LEVEL_WORK * hvmem__weight(b->orders);
+    spot->bank = b;
+    spot->head = hvmem__bank_next(b, *at + 1, b->orders, &spot->order, &end);
+    *at = spot->head != HVMEM__NO_MFN ? spot->head : end;
+    return spot->head != HVMEM__NO_MFN;
 }
 
 /*
@@ -79,15 +76,13 @@ static int dirty_in(struct hvmem_heap *heap, struct hvmem__bank *hb, hvmem_mfn h
 {
     hvmem__record whole = hvmem__rec_with_order(hvmem__load(hvmem__record_at(hb, head)), order);
     hvmem_mfn end = head + ((hvmem_u64)1 << order);
-    const hvmem_u32 banks = hvmem__arena_of(heap, hb)->banks * 2 / 3; /* there and back */
+    const hvmem_u32 level = hvmem__arena_of(heap, hb)->banks > 1 ? LEVEL_WORK : 1;
 
-    if (*at < head)
-        *at = head;
     do {
         hvmem_mfn part = head, stop;
         hvmem__record r = hvmem__dirt_part(heap, hb, &part, whole, *at);
 
-        *work += 2 * (1 + order - hvmem__rec_order(r)) + banks;
+        *work += level * (1 + order - hvmem__rec_order(r));
         stop = part + ((hvmem_u64)1 << hvmem__rec_order(r));
         if (hvmem__rec_dirt(r) != HVMEM__DIRT_CLEAN) {
             *size = hvmem__fit(heap, *at, stop - *at);
@@ -100,11 +95,11 @@ static int dirty_in(struct hvmem_heap *heap, struct hvmem__bank *hb, hvmem_mfn h
     return 0;
 }
 
-/* Take it out of the free sets, unless it is promised. Arena lock held. */
-static int take_out(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
-                    hvmem_mfn head, hvmem_u32 order, struct dirty *dirty, hvmem_u32 size)
+/* Begin to take it out of the free sets, unless it is promised. Arena lock held. */
+static int take_out(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                    const struct hvmem__spot *spot, struct dirty *dirty)
 {
-    hvmem_u64 frames = (hvmem_u64)1 << size;
+    hvmem_u64 frames = (hvmem_u64)1 << dirty->order;
     struct hvmem__drawn drawn;
 
     hvmem__claim_take(heap, arena, HVMEM_NULL, frames, &drawn);
@@ -112,43 +107,35 @@ static int take_out(struct hvmem_heap *heap, struct hvmem__arena *arena, struct 
         hvmem__claim_untake(heap, arena, &drawn, drawn.frames);
         return 0;
     }
-    dirty->record = hvmem__arena_carve(heap, arena, b, head, order, dirty->mfn, size);
-    dirty->record = hvmem__rec_with_state(dirty->record, HVMEM_BLOCK_RESERVED);
-    dirty->bank = hvmem__arena_bank(heap, arena, b, dirty->mfn);
-    dirty->bank->reserved_frames += frames;
-    hvmem__arena_mark(dirty->bank, dirty->mfn,
-                      hvmem__rec_with_bias(dirty->record, HVMEM__BIAS_SCRUBBING));
+    hvmem__hand_reserve(heap, arena, &dirty->hand, spot, dirty->order, SCRUBBED);
     return 1;
 }
 
 /*
- * One look at bank b from *at on, or at least at one block. 1: a block was taken. Dirt that is found when
- * not enough work is left to split it off is the first that the next look finds. Arena lock held.
+ * One look at bank b from *at on, or at least at one block. 1: a block was taken, or is on its way. What is
+ * found when not enough work is left is the first that the next look finds. Arena lock held.
  */
 static int look(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
                 hvmem_mfn *at, struct dirty *dirty)
 {
-    const hvmem_u32 search = LEVEL_WORK * (heap->max_order + 1);
+    const hvmem_u32 search = heap->max_order + 1 + LEVEL_WORK * hvmem__weight(b->orders);
     const hvmem_mfn from = *at;
     hvmem_u32 work = 0, steps;
 
     for (steps = 0; hvmem__bank_holds(b, *at) && (!steps || work + search < LOOK_WORK); steps++) {
-        struct hvmem__bank *hb;
-        hvmem_u32 order, size;
-        hvmem_mfn head;
+        struct hvmem__spot spot;
 
-        if (!free_from(heap, arena, b, *at, &head, &order, &work)) {
-            *at = b->base + b->frames;
-            break;
-        }
-        hb = hvmem__arena_bank(heap, arena, b, head);
-        if (!dirty_in(heap, hb, head, order, at, &size, &work))
+        if (!free_from(heap, arena, b, at, &spot, &work))
             continue;
-        if (work + LEVEL_WORK * (order - size) > LOOK_WORK && *at != from)
-            return 0;
-        dirty->mfn = *at;
-        *at += (hvmem_u64)1 << size;
-        if (take_out(heap, arena, hb, head, order, dirty, size))
+        if (work + CARVE_WORK > LOOK_WORK && *at != from)
+            break;
+        if (!dirty_in(heap, spot.bank, spot.head, spot.order, at, &dirty->order, &work))
+            continue;
+        if (work + CARVE_WORK > LOOK_WORK && *at != from)
+            break;
+        spot.at = *at;
+        *at += (hvmem_u64)1 << dirty->order;
+        if (take_out(heap, arena, &spot, dirty))
             return 1;
     }
     return 0;
@@ -174,6 +161,8 @@ static int next_dirty(struct hvmem_heap *heap, hvmem_node node, hvmem_mfn *at, s
     if (node == HVMEM_NODE_ANY || b->node == node)
         taken = look(heap, arena, b, at, dirty);
     hvmem__unlock_arena(heap, arena, state);
+    if (taken)
+        hvmem__hand_reserve_on(heap, arena, &dirty->hand, dirty->order, SCRUBBED);
     return taken ? 1 : -1;
 }
 
@@ -183,7 +172,8 @@ static int next_dirty(struct hvmem_heap *heap, hvmem_node node, hvmem_mfn *at, s
 static void part_off(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
                      hvmem_mfn lo, hvmem_mfn hi, hvmem__record record)
 {
-    record = hvmem__rec_with_bias(record, HVMEM__BIAS_SCRUBBING);
+    record = hvmem__rec_with_bias(hvmem__rec_with_state(record, HVMEM_BLOCK_RESERVED),
+                                  HVMEM__BIAS_SCRUBBING);
     while (lo < hi) {
         hvmem_u32 order = hvmem__fit(heap, lo, hi - lo);
 
@@ -212,7 +202,7 @@ static void give_part(struct hvmem_heap *heap, hvmem_mfn lo, hvmem_mfn hi, hvmem
 }
 
 /* The first `clean` frames were scrubbed; `paid` is no longer owed by any of it. No lock held. */
-static void give_back(struct hvmem_heap *heap, const struct dirty *dirty, hvmem_u64 clean,
+static void give_back(struct hvmem_heap *heap, const struct hvmem__hand *dirty, hvmem_u64 clean,
                       hvmem_u32 paid)
 {
     struct hvmem__arena *arena = hvmem__arena_of(heap, dirty->bank);
@@ -239,7 +229,7 @@ static void give_back(struct hvmem_heap *heap, const struct dirty *dirty, hvmem_
 }
 
 /* Flush, then zero one block, and give it back. *at: where a later call goes on. */
-static hvmem_status scrub_one(struct hvmem_heap *heap, const struct dirty *dirty,
+static hvmem_status scrub_one(struct hvmem_heap *heap, const struct hvmem__hand *dirty,
                               struct hvmem__budget *budget, hvmem_mfn *at)
 {
     hvmem_u32 owed = hvmem__rec_owed(dirty->record), paid = 0;
@@ -286,13 +276,13 @@ static hvmem_status scrub(struct hvmem_heap *heap, hvmem_node node, struct hvmem
 {
     for (;;) {
         hvmem_status status = HVMEM_OK;
-        struct dirty dirty = {HVMEM_NULL, 0, 0};
+        struct dirty dirty = {{HVMEM_NULL, 0, 0, 0}, 0};
         int found = next_dirty(heap, node, at, &dirty);
 
         if (!found)
             return HVMEM_OK;
         if (found > 0)
-            status = scrub_one(heap, &dirty, budget, at);
+            status = scrub_one(heap, &dirty.hand, budget, at);
         else
             hvmem__budget_use(budget, LOOK_FRAMES);
         if (status)

@@ -4,6 +4,7 @@
 
 #include "claim.h"
 #include "clock.h"
+#include "hand.h"
 #include "pcpu.h"
 #include "run.h"
 #include "testpoint.h"
@@ -82,49 +83,10 @@ static struct hvmem__arena *arena_at(struct hvmem_heap *heap, hvmem_node node, h
     return &heap->arena[hvmem__load_acquire(&heap->node[node].arena[slot])];
 }
 
-/*
- * A block on its way: found and out of the sets, it takes more than one hold to be split to what was asked
- * for. Between two of them it is in nobody's hands but the taker's (CACHED); it never is more than half of
- * what was free there.
- */
-struct hand {
-    struct hvmem__bank *bank; /* NULL: none yet */
-    hvmem_mfn mfn;
-    hvmem_mfn target;     /* the block asked for */
-    hvmem__record record; /* of the whole block, as a free one's */
-};
-
-/* The block in hand becomes the one of `order` in it that holds the target. Arena lock held. */
-static void take_part(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hand *hand,
-                      hvmem_u32 order)
-{
-    hvmem_u64 before = (hvmem_u64)1 << hvmem__rec_order(hand->record);
-
-    arena->moves++;
-    hvmem__bits_clear(&hand->bank->head, hand->mfn - hand->bank->base);
-    hand->record = hvmem__arena_split(hand->bank, hand->mfn, hand->record, hand->target, order);
-    hvmem__claim_give(heap, arena, before - ((hvmem_u64)1 << order));
-    /* All the rest may have been used up meanwhile, and the node told so. */
-    hvmem__arena_offer(heap, arena, hvmem__lowest(before) - 1);
-    hand->mfn = hand->target >> order << order;
-    hand->bank = hvmem__arena_bank(heap, arena, hand->bank, hand->mfn);
-}
-
-/* The block that was found comes into the hand, as what is left of it at `order`. Arena lock held. */
-static void take_spot(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hand *hand,
-                      const struct hvmem__spot *spot, hvmem_u32 order)
-{
-    hand->target = spot->at;
-    hand->mfn = spot->at >> order << order;
-    hand->record =
-        hvmem__arena_carve(heap, arena, spot->bank, spot->head, spot->order, hand->mfn, order);
-    hand->bank = hvmem__arena_bank(heap, arena, spot->bank, hand->mfn);
-}
-
 /* Search, and ask for the claims. HVMEM_OK: the block is in the hand. As take_locked(). */
 static hvmem_status find_block(struct hvmem_heap *heap, struct hvmem__arena *arena,
                                struct hvmem__want *want, struct hvmem__window *window,
-                               struct hand *hand)
+                               struct hvmem__hand *hand)
 {
     hvmem_u64 frames = want->count ? want->count : (hvmem_u64)1 << want->order;
     struct hvmem__drawn *drawn = &want->drawn;
@@ -140,11 +102,8 @@ static hvmem_status find_block(struct hvmem_heap *heap, struct hvmem__arena *are
         hvmem__claim_untake(heap, arena, drawn, drawn->frames);
         return HVMEM_E_CLAIM;
     }
-    stop = hvmem__split_stop(
-        spot.bank, spot.head,
-        hvmem__rec_with_order(hvmem__load(hvmem__record_at(spot.bank, spot.head)), spot.order),
-        spot.at, want->order);
-    take_spot(heap, arena, hand, &spot, stop);
+    stop = hvmem__hand_stop(&spot, want->order);
+    hvmem__hand_take(heap, arena, hand, &spot, stop);
     hvmem__claim_force(heap, arena, ((hvmem_u64)1 << stop) - ((hvmem_u64)1 << want->order));
     return HVMEM_OK;
 }
@@ -156,7 +115,7 @@ static hvmem_status find_block(struct hvmem_heap *heap, struct hvmem__arena *are
  */
 static hvmem_status take_locked(struct hvmem_heap *heap, struct hvmem__arena *arena,
                                 struct hvmem__want *want, struct hvmem__window *window,
-                                struct hand *hand, hvmem__record *record)
+                                struct hvmem__hand *hand, hvmem__record *record)
 {
     hvmem_status status;
 
@@ -165,13 +124,10 @@ static hvmem_status take_locked(struct hvmem_heap *heap, struct hvmem__arena *ar
         if (status)
             return status;
     } else {
-        take_part(
-            heap, arena, hand,
-            hvmem__split_stop(hand->bank, hand->mfn, hand->record, hand->target, want->order));
+        hvmem__hand_split(heap, arena, hand, want->order);
     }
     if (hvmem__unlikely(hvmem__rec_order(hand->record) != want->order)) {
-        hvmem__arena_mark(hand->bank, hand->mfn,
-                          hvmem__rec_with_state(hand->record, HVMEM_BLOCK_CACHED));
+        hvmem__hand_keep(hand);
         return HVMEM_AGAIN;
     }
     *record = hand->record | (want->keep & ~(hvmem__record)31u);
@@ -187,7 +143,7 @@ static hvmem_status take_once(struct hvmem_heap *heap, struct hvmem__arena *aren
                               struct hvmem__want *want, struct hvmem__window *window,
                               hvmem_mfn *mfn, hvmem__record *record, int *several)
 {
-    struct hand hand = {HVMEM_NULL, 0, 0, 0};
+    struct hvmem__hand hand = {HVMEM_NULL, 0, 0, 0};
     hvmem_status status;
 
     for (;;) {
