@@ -2,12 +2,8 @@
 /* arena.c: the banks of an arena, what its node knows of it, and the blocks that hold a frame. */
 #include "sets.h"
 
-/*
- * By the directory, which differs from the arena's list only in banks that have no free blocks, all of whose
- * frames are new or RESERVED. What is one of the arena's stays so while its lock is held.
- */
-static HVMEM_NOINLINE struct hvmem__bank *
-bank_listed(struct hvmem_heap *heap, const struct hvmem__arena *arena, hvmem_mfn mfn)
+struct hvmem__bank *hvmem__arena_bank_listed(struct hvmem_heap *heap,
+                                             const struct hvmem__arena *arena, hvmem_mfn mfn)
 {
     struct hvmem__bank *b = hvmem__bank_of(heap, mfn);
 
@@ -26,7 +22,7 @@ struct hvmem__bank *hvmem__arena_bank_far(struct hvmem_heap *heap, const struct 
         if (!next || hvmem__bank_holds(next, mfn))
             return next;
     }
-    return bank_listed(heap, arena, mfn);
+    return hvmem__arena_bank_listed(heap, arena, mfn);
 }
 
 /* ---- sets -------------------------------------------------------------------------------------- */

@@ -34,7 +34,12 @@ HVMEM_INLINE struct hvmem__bank *hvmem__bank_near(struct hvmem__bank *near, hvme
     return hvmem__bank_holds(near, mfn) ? near : (struct hvmem__bank *)HVMEM_NULL;
 }
 
-/* The bank of the arena that holds mfn, or NULL; `near`, of any arena, is tried first. */
+/*
+ * The same by the directory, in which a bank of the arena comes and goes under the arena's lock; `near`, of any
+ * arena, and those beside it are tried first.
+ */
+struct hvmem__bank *hvmem__arena_bank_listed(struct hvmem_heap *heap,
+                                             const struct hvmem__arena *arena, hvmem_mfn mfn);
 struct hvmem__bank *hvmem__arena_bank_far(struct hvmem_heap *heap, const struct hvmem__arena *arena,
                                           struct hvmem__bank *near, hvmem_mfn mfn);
 

@@ -135,9 +135,32 @@ static hvmem_u32 arena_for(struct hvmem_heap *heap, const struct hvmem__bank *b)
     return index;
 }
 
-hvmem_status hvmem__bank_link(struct hvmem_heap *heap, struct hvmem__bank *b)
+/* A bank comes into the directory, or leaves it. Admin lock held, and its arena's. */
+static void enter_directory(struct hvmem_heap *heap, const struct hvmem__bank *b)
 {
-    hvmem_u32 number = (hvmem_u32)(b - heap->bank), at, i;
+    hvmem_u32 at = upper_bound(heap, b->base), i;
+
+    directory_begin(heap);
+    for (i = heap->banks; i > at; i--)
+        hvmem__store(&heap->order_of_banks[i], heap->order_of_banks[i - 1]);
+    hvmem__store(&heap->order_of_banks[at], (hvmem_u32)(b - heap->bank));
+    hvmem__store(&heap->banks, heap->banks + 1);
+    directory_end(heap);
+}
+
+static void leave_directory(struct hvmem_heap *heap, const struct hvmem__bank *b)
+{
+    hvmem_u32 i = upper_bound(heap, b->base) - 1;
+
+    directory_begin(heap);
+    for (; i + 1 < heap->banks; i++)
+        hvmem__store(&heap->order_of_banks[i], heap->order_of_banks[i + 1]);
+    hvmem__store(&heap->banks, heap->banks - 1);
+    directory_end(heap);
+}
+
+void hvmem__bank_link(struct hvmem_heap *heap, struct hvmem__bank *b)
+{
     struct hvmem__bank **link, *before = HVMEM_NULL;
     struct hvmem__arena *arena;
     hvmem_u64 state;
@@ -155,34 +178,22 @@ hvmem_status hvmem__bank_link(struct hvmem_heap *heap, struct hvmem__bank *b)
     hvmem__store_release(&b->live, 1u);
     hvmem__store(&arena->banks, arena->banks + 1);
     hvmem__arena_changed(arena);
+    enter_directory(heap, b);
     hvmem__unlock_arena(heap, arena, state);
-
-    at = upper_bound(heap, b->base);
-    directory_begin(heap);
-    for (i = heap->banks; i > at; i--)
-        hvmem__store(&heap->order_of_banks[i], heap->order_of_banks[i - 1]);
-    hvmem__store(&heap->order_of_banks[at], number);
-    hvmem__store(&heap->banks, heap->banks + 1);
-    directory_end(heap);
     heap->node[b->node].banks++;
     hvmem__store(&heap->node_mask, heap->node_mask | (hvmem_u64)1 << b->node);
-    return HVMEM_OK;
 }
 
-void hvmem__bank_unlink(struct hvmem_heap *heap, struct hvmem__bank *b)
+hvmem_status hvmem__bank_unlink(struct hvmem_heap *heap, struct hvmem__bank *b)
 {
-    hvmem_u32 number = (hvmem_u32)(b - heap->bank), i;
     struct hvmem__arena *arena = hvmem__arena_of(heap, b);
-    hvmem_u64 state;
+    hvmem_u64 state = hvmem__lock_arena(heap, arena);
 
-    directory_begin(heap);
-    for (i = 0; heap->order_of_banks[i] != number; i++)
-        continue;
-    for (; i + 1 < heap->banks; i++)
-        hvmem__store(&heap->order_of_banks[i], heap->order_of_banks[i + 1]);
-    hvmem__store(&heap->banks, heap->banks - 1);
-    directory_end(heap);
-    state = hvmem__lock_arena(heap, arena);
+    if (b->reserved_frames != b->frames) {
+        hvmem__unlock_arena(heap, arena, state);
+        return HVMEM_E_BUSY;
+    }
+    leave_directory(heap, b);
     if (b->before)
         b->before->next = b->next;
     else
@@ -195,6 +206,7 @@ void hvmem__bank_unlink(struct hvmem_heap *heap, struct hvmem__bank *b)
     hvmem__unlock_arena(heap, arena, state);
     if (--heap->node[b->node].banks == 0)
         hvmem__store(&heap->node_mask, heap->node_mask & ~((hvmem_u64)1 << b->node));
+    return HVMEM_OK;
 }
 
 void hvmem__bank_unmark(struct hvmem_heap *heap, struct hvmem__bank *b)

@@ -35,10 +35,11 @@ struct hvmem__bank *hvmem__bank_make(struct hvmem_heap *heap, const struct hvmem
                                      hvmem_mfn base, hvmem_u64 frames);
 
 /*
- * Enter laid-out pieces into the directory and their arenas; leave again. Admin lock held.
+ * Enter laid-out pieces into the directory and their arenas; leave again, or E_BUSY: some frames are not
+ * RESERVED. Whoever holds the lock of their arena sees both or neither. Admin lock held.
  */
-hvmem_status hvmem__bank_link(struct hvmem_heap *heap, struct hvmem__bank *b);
-void hvmem__bank_unlink(struct hvmem_heap *heap, struct hvmem__bank *b);
+void hvmem__bank_link(struct hvmem_heap *heap, struct hvmem__bank *b);
+hvmem_status hvmem__bank_unlink(struct hvmem_heap *heap, struct hvmem__bank *b);
 
 /* Take the clean mark off the table of a bank which may have gone, its slot another's. No lock held. */
 void hvmem__bank_unmark(struct hvmem_heap *heap, struct hvmem__bank *b);

@@ -178,18 +178,6 @@ HVMEM_INLINE int bank_beside(struct hvmem__bank *near, hvmem_mfn mfn, struct hvm
 }
 
 /*
- * Wherever it is: by the directory. (It and the list of an arena differ only in banks that have no free
- * blocks.) Arena lock held.
- */
-static struct hvmem__bank *bank_far(struct hvmem_heap *heap, const struct hvmem__arena *arena,
-                                    hvmem_mfn mfn)
-{
-    struct hvmem__bank *b = hvmem__bank_of(heap, mfn);
-
-    return b && hvmem__arena_of(heap, b) == arena ? b : (struct hvmem__bank *)HVMEM_NULL;
-}
-
-/*
  * As rise_owing(), of a block that spans banks or will with its buddy: from there on every buddy lies in
  * another bank, or may. *bank, which holds the block's head, and *mfn follow the block. Returns its order,
  * perhaps with RISEN_CUT.
@@ -212,7 +200,7 @@ static hvmem_u32 rise_across(struct hvmem_heap *heap, const struct hvmem__arena 
             return order | RISEN_CUT;
         }
         if (!known)
-            bb = bank_far(heap, arena, buddy);
+            bb = hvmem__arena_bank_listed(heap, arena, buddy);
         if (!bb)
             break;
         block->work += known ? ACROSS_WORK : ACROSS_WORK + FAR_WORK;

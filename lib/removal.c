@@ -54,11 +54,11 @@ static hvmem_status leave(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 fra
 
         if (!is_piece(b, base, frames))
             continue;
-        hvmem__bank_unlink(heap, b);
-        b->leaving = 1;
-        heap->leaving++;
-        if (b->reserved_frames != b->frames)
-            status = HVMEM_E_BUSY;
+        status = hvmem__bank_unlink(heap, b);
+        if (!status) {
+            b->leaving = 1;
+            heap->leaving++;
+        }
     }
     if (status)
         decide_all(heap, base, frames, 1);
