@@ -140,6 +140,21 @@ hvmem_status hvmem_heap_size(const struct hvmem_config *config, hvmem_size *byte
     return HVMEM_OK;
 }
 
+/*
+ * What frames of domains owe. Zeroes that stay in the data caches hide old code from loads alone where fetches do
+ * not see these caches.
+ */
+static hvmem_u32 owed_by(const struct hvmem_config *config)
+{
+    const hvmem_u32 both = HVMEM_OWES_SCRUB | HVMEM_OWES_ICACHE;
+    const struct hvmem_backend *be = config->backend;
+
+    if ((config->owed_on_free & both) == both && be && be->caps.dline &&
+        !(be->caps.features & (HVMEM_CAP_IDC | HVMEM_CAP_ICOHERENT)))
+        return config->owed_on_free | HVMEM_OWES_DCACHE;
+    return config->owed_on_free;
+}
+
 /* Members that come straight from the configuration. */
 static void configure(struct hvmem_heap *heap, const struct hvmem_config *config)
 {
@@ -153,7 +168,7 @@ static void configure(struct hvmem_heap *heap, const struct hvmem_config *config
     heap->max_cpus = config->max_cpus;
     heap->max_banks = config->max_banks;
     heap->max_domains = config->max_domains;
-    heap->owed_on_free = config->owed_on_free;
+    heap->owed_on_free = owed_by(config);
     heap->low_frames = config->low_frames;
     heap->low_hysteresis = config->low_hysteresis;
     heap->distance_nodes = config->distance_nodes;

@@ -32,8 +32,8 @@
 #define HVMEM_ARM64_LPA2_STAGE2 2u /* VTCR_EL2.DS = 1 */
 #define HVMEM_ARM64_NO_ZVA      4u /* DC ZVA must not be used (MMU off: memory is Device) */
 /*
- * Promise (EL2, VHE): HCR_EL2.FWB is 1 and every stage 2 forces write-back wherever the CPUs have FEAT_S2FWB,
- * so that no guest's access can bypass the caches. HVMEM_CAP_FWB is kept for nobody else.
+ * Promise (EL2, VHE): HCR_EL2.FWB is 1 and every stage 2 forces write-back wherever the CPUs have FEAT_S2FWB, and
+ * devices of guests snoop, so that no access bypasses the caches. HVMEM_CAP_FWB is kept for nobody else.
  */
 #define HVMEM_ARM64_FWB 8u
 

@@ -69,7 +69,8 @@ HVMEM_API hvmem_status hvmem_quiesce(struct hvmem_heap *heap);
  * hvmem_bank_add(). For a heap fresh from init, on one CPU: create the domains that own frames,
  * adopt every bank, then call hvmem_adopt_finish(). Until that is done other calls are refused with
  * HVMEM_E_PHASE or find no memory. Which frames of blocks in state OFFLINING were bad no table says:
- * hvmem_offline() must be told again.
+ * hvmem_offline() must be told again. Blocks that wait for their first touch do so still: the new tables map them
+ * untouched again (HVMEM_S2_FIRST_TOUCH), or hvmem_domain_foreign() pays.
  * Errors: HVMEM_E_PHASE (the heap has other banks, runs on several CPUs, or is being finished),
  * HVMEM_E_GEOMETRY (header, checksum or configuration differ; nothing was changed), and
  * those of hvmem_bank_add().

@@ -52,7 +52,11 @@ struct hvmem_config {
     hvmem_u32 max_domains; /* 0 .. 65534; domain ids are 1 .. max_domains */
     hvmem_u32 arena_order; /* log2 frames of a span that shares a lock; 0: 20; at most 32 */
     hvmem_u32 reserved;
-    hvmem_u32 owed_on_free;   /* HVMEM_OWES_* every frame of a domain owes when it is freed */
+    /*
+     * HVMEM_OWES_* every frame of a domain owes when it is freed. SCRUB and ICACHE bring DCACHE where fetches do
+     * not see the data caches (neither HVMEM_CAP_IDC nor _ICOHERENT): zeroes there would leave old code.
+     */
+    hvmem_u32 owed_on_free;
     hvmem_u32 distance_nodes; /* rows of `distance` */
     const hvmem_u8 *distance; /* row-major matrix as in ACPI SLIT; NULL: 10 local, 20 remote */
     const hvmem_u8 *cpu_node; /* node of each CPU, max_cpus entries; NULL: all on node 0 */

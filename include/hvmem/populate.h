@@ -15,7 +15,10 @@
 /* Extents of one slice. */
 #define HVMEM_POPULATE_SLICE 512u
 
-/* Paid at the first touch of a vCPU rather than now: needs ops.map_untouched (hvmem/domain.h). */
+/*
+ * Paid at the first touch of a vCPU rather than now: needs ops.map_untouched (hvmem/domain.h). What the host
+ * writes there before is scrubbed then: images go to extents without it.
+ */
 #define HVMEM_EXTENT_FIRST_TOUCH 1u
 /* Out: the extent is mapped and `mfn` says where it lies. */
 #define HVMEM_EXTENT_DONE 0x80000000u

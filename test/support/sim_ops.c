@@ -81,7 +81,8 @@ static void look_at(struct sim_rig *rig, hvmem_mfn mfn, uint32_t owner, unsigned
         word = hvmem_sim_read(&rig->m.data, mfn, line);
         break;
     case 1:
-        word = rig->flags & SIM_FORCED ? 0 : hvmem_sim_read_ram(&rig->m.data, mfn, line);
+        word = rig->flags & (SIM_FORCED | SIM_CACHED) ? 0
+                                                      : hvmem_sim_read_ram(&rig->m.data, mfn, line);
         break;
     default:
         word = hvmem_sim_fetch(&rig->m.data, cpu, mfn, line);
@@ -128,7 +129,7 @@ void sim_access(struct sim_rig *rig, hvmem_u32 row)
         return;
     rig->accesses++;
     if (row >= rig->cpus) {
-        if (rig->flags & SIM_FORCED)
+        if (rig->flags & (SIM_FORCED | SIM_CACHED))
             return;
         if (test_below(&rig->rng, 2))
             hvmem_sim_write_ram(&rig->m.data, mfn, line, self);

@@ -423,7 +423,9 @@ static void make_heap(struct sim_rig *rig)
     config.max_cpus = rig->cpus;
     config.max_banks = 2;
     config.max_domains = SIM_TENANTS;
-    config.owed_on_free = HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE | HVMEM_OWES_ICACHE;
+    config.owed_on_free = HVMEM_OWES_SCRUB | HVMEM_OWES_ICACHE;
+    if (!(rig->flags & SIM_CACHED))
+        config.owed_on_free |= HVMEM_OWES_DCACHE;
     config.host = &host;
     config.host_ctx = rig;
     config.backend = &rig->m.backend;

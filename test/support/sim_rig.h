@@ -38,9 +38,11 @@ enum {
 #define SIM_DEVICES   16u     /* two of them */
 #define SIM_FORCED    32u     /* stage 2 forces write-back, and fetches see the data cache */
 #define SIM_POU       262144u /* with SIM_FORCED: they do not */
-#define SIM_QUIET     64u     /* nothing happens at points by itself */
-#define SIM_ARM64     131072u /* with SIM_BROADCAST: flushes by the recording arm64 back-end */
-#define SIM_FIXED     65536u  /* the same random numbers in every run */
+#define SIM_CACHED                                                                                 \
+    524288u /* nobody bypasses the caches, so the host owes no clean; fetches do not see them */
+#define SIM_QUIET 64u     /* nothing happens at points by itself */
+#define SIM_ARM64 131072u /* with SIM_BROADCAST: flushes by the recording arm64 back-end */
+#define SIM_FIXED 65536u  /* the same random numbers in every run */
 /* Ways to be wrong: negative controls. */
 #define SIM_BAD_FREE    128u  /* freed without the debt of translations */
 #define SIM_BAD_FOREIGN 256u  /* a mapping in another space is forgotten */

@@ -50,6 +50,7 @@ static const unsigned kinds[] = {0,
                                  SIM_BROADCAST | SIM_FLAWED | SIM_NO_CACHE,
                                  SIM_BROADCAST | SIM_FORCED | SIM_DEVICES,
                                  SIM_BROADCAST | SIM_FORCED | SIM_POU,
+                                 SIM_BROADCAST | SIM_CACHED,
                                  SIM_BROADCAST | SIM_ARM64 | SIM_NO_CACHE,
                                  SIM_BROADCAST | SIM_ARM64 | SIM_FLAWED};
 #define KINDS (sizeof kinds / sizeof kinds[0])
