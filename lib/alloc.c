@@ -9,6 +9,7 @@
 #include "free.h"
 #include "magazine.h"
 #include "pcpu.h"
+#include "plain.h"
 #include "request.h"
 #include "run.h"
 #include "settle.h"
@@ -348,7 +349,7 @@ static HVMEM_NOINLINE hvmem_status alloc_plain(struct hvmem_heap *heap, hvmem_or
     if (hvmem__has_magazine(heap, order) && hvmem__magazine_take_middle(heap, order, mfn))
         return HVMEM_OK;
     if (hvmem__unlikely(order > heap->max_order || heap->adopting ||
-                        !hvmem__take_plain(heap, order, mfn)))
+                        !hvmem__plain_take(heap, order, mfn)))
         return alloc_slow(heap, order, mfn);
     hvmem__watch(heap);
     return HVMEM_OK;

@@ -62,6 +62,10 @@ HVMEM_INLINE struct hvmem__bank *hvmem__arena_bank(struct hvmem_heap *heap,
 hvmem_u32 hvmem__arena_give(struct hvmem_heap *heap, struct hvmem__arena *arena,
                             struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record);
 
+/* The same of a block whose frames bank b counts already. */
+hvmem_u32 hvmem__arena_merge(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                             struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record);
+
 /*
  * Work of merging under one hold of the lock, in tens of instructions. Tests make it smallest: then every
  * level has a hold of its own.
@@ -128,12 +132,11 @@ hvmem_status hvmem__arena_first(const struct hvmem__arena *arena, hvmem_u32 orde
                                 struct hvmem__spot *spot);
 
 /*
- * Take such a block, split to `order`, in the commonest case: it owes nothing, anywhere, claims apart.
- * Returns its bank, or NULL if there is none or the block that would be taken owes something:
- * nothing was changed then. The caller sets the head bit and the record.
+ * Take the free block of order k at mfn, which owes nothing, as the block of `order`, lower than k, that it
+ * begins with: 0, with nothing changed, if one hold of the lock is too short for that split. The caller sets
+ * the head bit and the record.
  */
-struct hvmem__bank *hvmem__arena_take_plain(struct hvmem_heap *heap, struct hvmem__arena *arena,
-                                            hvmem_u32 order, hvmem_mfn *mfn);
+int hvmem__arena_split_plain(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 k, hvmem_u32 order);
 
 /* Whether the arena has a free block of at least this order. */
 int hvmem__arena_has(const struct hvmem__arena *arena, hvmem_u32 order);

@@ -111,11 +111,12 @@ HVMEM_INLINE struct hvmem__arena *hvmem__arena_of(struct hvmem_heap *heap,
 HVMEM_INLINE struct hvmem__arena *hvmem__bank_lock(struct hvmem_heap *heap,
                                                    const struct hvmem__bank *b, hvmem_u64 *state)
 {
-    struct hvmem__arena *arena = &heap->arena[hvmem__load(&b->arena)];
+    const hvmem_u32 number = hvmem__load(&b->arena);
+    struct hvmem__arena *arena = &heap->arena[number];
 
     (void)HVMEM_TEST_POINT("bank_lock");
     *state = hvmem__lock_arena(heap, arena);
-    if (hvmem__likely(hvmem__load_acquire(&b->live) && hvmem__arena_of(heap, b) == arena))
+    if (hvmem__likely(hvmem__load_acquire(&b->live) && hvmem__load(&b->arena) == number))
         return arena;
     hvmem__unlock_arena(heap, arena, *state);
     return (struct hvmem__arena *)HVMEM_NULL;

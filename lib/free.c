@@ -8,15 +8,9 @@
 #include "magazine.h"
 #include "offline.h"
 #include "pcpu.h"
+#include "plain.h"
 #include "take.h"
 #include "testpoint.h"
-
-/*
- * Work after which a lock section of a bulk free lets others in, in merges (hvmem__arena_give); a
- * block costs as much as FREE_WORK of them by itself. The last block may rise by all orders.
- */
-#define BULK_WORK (HVMEM__IN_STEPS ? 1u : 38u)
-#define FREE_WORK 4u
 
 hvmem_status hvmem__state_error(hvmem_u32 state)
 {
@@ -144,7 +138,7 @@ static hvmem_status free_to_cache(struct hvmem_heap *heap, struct hvmem__bank *b
 
     if (status)
         return status;
-    if (hvmem__unlikely(hvmem__pcpu_bank_of(heap, mfn) != b)) {
+    if (hvmem__unlikely(hvmem__pcpu_bank_of(heap, s.pc, mfn) != b)) {
         hvmem__section_leave(heap, &s);
         return HVMEM_E_FREE; /* it was another's, whose bank has gone since */
     }
@@ -253,7 +247,7 @@ static int read_head(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvmem__bank 
     int found;
 
     hvmem__section_enter(heap, &s);
-    *bank = hvmem__pcpu_bank_of(heap, mfn);
+    *bank = hvmem__pcpu_bank_of(heap, s.pc, mfn);
     (void)HVMEM_TEST_POINT("read_head");
     found = *bank && hvmem__is_head(*bank, mfn);
     if (found)
@@ -311,57 +305,13 @@ hvmem_status hvmem__free_checked(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_o
     return status;
 }
 
-/*
- * Blocks of the host's own that owe nothing, of no order with a queue, straight home: of a list of n
- * those at its front that lie in one arena, as many as one lock section gives back. Returns how many;
- * anything unusual is left to the long way, which finds out what it is.
- */
-HVMEM_INLINE hvmem_u32 free_plain(struct hvmem_heap *heap, const hvmem_mfn *blocks, hvmem_u32 n,
-                                  hvmem_order order)
-{
-    struct hvmem__bank *b = hvmem__pcpu_bank_of(heap, blocks[0]);
-    const hvmem__record plain = hvmem__rec_make(order, HVMEM_BLOCK_ALLOCATED, 0),
-                        transit = hvmem__rec_make(order, HVMEM_BLOCK_CACHED, 0);
-    const int exchange = hvmem__has_magazine(heap, order);
-    hvmem_u32 done = 0, work = 0;
-    struct hvmem__arena *arena;
-    hvmem_u64 state;
-
-    if (hvmem__unlikely(!b || order > heap->max_order || heap->adopting))
-        return 0;
-    arena = hvmem__bank_lock(heap, b, &state);
-    if (!arena)
-        return 0;
-    while (hvmem__likely(hvmem__bank_holds(b, blocks[done]) && hvmem__is_head(b, blocks[done]) &&
-                         hvmem__load(hvmem__record_at(b, blocks[done])) == plain)) {
-        if (exchange) {
-            hvmem__table_changes(b->table);
-            if (!hvmem__frame_claim(&heap->host, hvmem__record_at(b, blocks[done]), plain, transit))
-                break;
-        }
-        (void)HVMEM_TEST_POINT("free_plain");
-        work += FREE_WORK + hvmem__return_block(heap, arena, b, blocks[done],
-                                                hvmem__rec_make(order, HVMEM_BLOCK_FREE, 0));
-        if (++done == n || work >= BULK_WORK)
-            break;
-    }
-    if (done)
-        hvmem__pcpu_met(heap, b);
-    hvmem__unlock_arena(heap, arena, state);
-    if (done) {
-        hvmem__give_on(heap, blocks[done - 1], work);
-        hvmem__watch(heap);
-    }
-    return done;
-}
-
 /* Not into this CPU's cache. */
 static HVMEM_NOINLINE hvmem_status free_long(struct hvmem_heap *heap, hvmem_mfn mfn,
                                              hvmem_order order)
 {
     hvmem_status status;
 
-    if (!hvmem__cacheable(heap, order) && free_plain(heap, &mfn, 1, order))
+    if (!hvmem__cacheable(heap, order) && hvmem__plain_free(heap, mfn, order))
         return HVMEM_OK;
     status = hvmem__free_checked(heap, mfn, order, HVMEM_NULL, 0);
     return status ? hvmem__refuse(heap, status, mfn, order, 0) : HVMEM_OK;
@@ -426,12 +376,6 @@ hvmem_status hvmem_free(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order orde
     return order == HVMEM__MAG_ORDER1 ? free_fast9(heap, mfn) : free_slow(heap, mfn, order);
 }
 
-static HVMEM_NOINLINE hvmem_u32 free_bulk_plain(struct hvmem_heap *heap, const hvmem_mfn *blocks,
-                                                hvmem_u32 n, hvmem_order order)
-{
-    return free_plain(heap, blocks, n, order);
-}
-
 hvmem_status hvmem_free_bulk(struct hvmem_heap *heap, const hvmem_mfn *frames, hvmem_u32 n,
                              hvmem_order order, hvmem_u32 *done)
 {
@@ -443,8 +387,9 @@ hvmem_status hvmem_free_bulk(struct hvmem_heap *heap, const hvmem_mfn *frames, h
     if (!done || (n && !frames))
         return hvmem__refuse(heap, HVMEM_E_ARG, 0, order, n);
     while (i < n && !status) {
-        hvmem_u32 plain =
-            hvmem__cacheable(heap, order) ? 0 : free_bulk_plain(heap, frames + i, n - i, order);
+        hvmem_u32 plain = hvmem__cacheable(heap, order)
+                              ? 0
+                              : hvmem__plain_free_some(heap, frames + i, n - i, order);
 
         if (!plain) {
             status = hvmem_free(heap, frames[i], order);

@@ -92,6 +92,11 @@ hvmem_status hvmem__free_checked(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_o
 hvmem__record hvmem__in_transit(struct hvmem_heap *heap, hvmem__record from, hvmem_u32 owed);
 
 /* Tell the host if free memory crossed a watermark. No lock held. */
-void hvmem__watch(struct hvmem_heap *heap);
+void hvmem__watch_now(struct hvmem_heap *heap);
+HVMEM_INLINE void hvmem__watch(struct hvmem_heap *heap)
+{
+    if (hvmem__unlikely(heap->low_frames))
+        hvmem__watch_now(heap);
+}
 
 #endif

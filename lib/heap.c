@@ -241,7 +241,7 @@ hvmem_status hvmem_smp_enable(struct hvmem_heap *heap)
     /* The boot CPU was taken for CPU 0. Others that have joined already stay. */
     heap->online[0] &= ~(hvmem_u64)1;
     heap->online[cpu / 64] |= (hvmem_u64)1 << (cpu % 64);
-    heap->host.smp = 1;
+    hvmem__host_smp(&heap->host);
     return HVMEM_OK;
 }
 

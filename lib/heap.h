@@ -205,13 +205,13 @@ HVMEM_INLINE void hvmem__unlock_admin(struct hvmem_heap *heap, hvmem_u64 state)
 
 HVMEM_INLINE hvmem_u64 hvmem__lock_arena(struct hvmem_heap *heap, struct hvmem__arena *arena)
 {
-    return hvmem__lock(&heap->host, &arena->lock, HVMEM__RANK_ARENA);
+    return hvmem__lock_hot(&heap->host, &arena->lock, HVMEM__RANK_ARENA);
 }
 
 HVMEM_INLINE void hvmem__unlock_arena(struct hvmem_heap *heap, struct hvmem__arena *arena,
                                       hvmem_u64 state)
 {
-    hvmem__unlock(&heap->host, &arena->lock, HVMEM__RANK_ARENA, state);
+    hvmem__unlock_hot(&heap->host, &arena->lock, HVMEM__RANK_ARENA, state);
 }
 
 #endif

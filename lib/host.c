@@ -20,6 +20,18 @@ void hvmem__host_bind(struct hvmem__host *host, const struct hvmem_host_ops *ops
     host->regime = regime;
 }
 
+void hvmem__host_smp(struct hvmem__host *host)
+{
+    host->smp = 1;
+    host->bare_locks = host->regime != HVMEM_LOCK_IRQSAVE;
+#ifndef HVMEM_HOST_LOCK
+    host->bare_locks &= !host->ops.lock;
+#endif
+#ifndef HVMEM_HOST_UNLOCK
+    host->bare_locks &= !host->ops.unlock;
+#endif
+}
+
 int hvmem__host_regime_ok(const struct hvmem_host_ops *ops, hvmem_u32 regime)
 {
     struct hvmem__host host;

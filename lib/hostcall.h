@@ -15,14 +15,16 @@
 #endif
 
 /*
- * A host as an object of the library sees it. Constant after init, except smp, which is set once
- * by hvmem_smp_enable() while only one CPU runs.
+ * A host as an object of the library sees it. Constant after init, except smp and
+ * bare_locks, which are set once while only one CPU runs (hvmem__host_smp()).
  */
 struct hvmem__host {
     struct hvmem_host_ops ops; /* copied; members the host's build did not have are NULL */
     void *ctx;
     hvmem_u32 regime; /* HVMEM_LOCK_* */
     hvmem_u32 smp;    /* 1: locks and atomics are in use */
+    hvmem_u32
+        bare_locks; /* 1: a lock is its word alone, without interrupts or operations of the table */
     /*
      * Debug builds: bit r of held[cpu] is set while that CPU holds a lock of rank r. NULL: not
      * checked. Written by the CPU itself only.
@@ -33,6 +35,9 @@ struct hvmem__host {
 /* Copy a host's table, tolerating one of an older (shorter) or newer (longer) build. */
 void hvmem__host_bind(struct hvmem__host *host, const struct hvmem_host_ops *ops, void *ctx,
                       hvmem_u32 regime);
+
+/* Several CPUs from now on: locks and atomics are in use. */
+void hvmem__host_smp(struct hvmem__host *host);
 
 /* Whether the host offers what its lock regime needs. */
 HVMEM_INLINE int hvmem__host_can_lock(const struct hvmem__host *host)

@@ -126,7 +126,8 @@ hvmem_status hvmem_ident_init(void *memory, hvmem_size bytes,
         return HVMEM_E_BUFFER;
     memset(memory, 0, total_bytes(config));
     hvmem__host_bind(&made->host, config->host, config->host_ctx, config->lock_regime);
-    made->host.smp = config->lock_regime != HVMEM_LOCK_CALLER;
+    if (config->lock_regime != HVMEM_LOCK_CALLER)
+        hvmem__host_smp(&made->host);
     lay_out(memory, config, made);
     made->flags = config->flags;
     made->regime = config->regime;

@@ -17,7 +17,12 @@ hvmem_u64 hvmem__lock(const struct hvmem__host *host, struct hvmem_lock *lock,
 #if HVMEM_CHECK_LEVEL >= 2
         hvmem__lock_check(host, rank, 1);
 #endif
-        hvmem__lock_take(host, lock);
+#ifndef HVMEM_HOST_LOCK
+        if (host->ops.lock)
+            host->ops.lock(host->ctx, lock);
+        else
+#endif
+            hvmem__lock_word(host, lock);
     }
     (void)rank;
     return state;
@@ -30,14 +35,12 @@ void hvmem__unlock(const struct hvmem__host *host, struct hvmem_lock *lock, enum
 #if HVMEM_CHECK_LEVEL >= 2
         hvmem__lock_check(host, rank, 0);
 #endif
-#ifdef HVMEM_HOST_UNLOCK
-        HVMEM_HOST_UNLOCK(host->ctx, lock);
-#else
+#ifndef HVMEM_HOST_UNLOCK
         if (host->ops.unlock)
             host->ops.unlock(host->ctx, lock);
         else
-            hvmem__store_release(&lock->serving, lock->serving + 1);
 #endif
+            hvmem__unlock_word(host, lock);
     }
     (void)rank;
     if (host->regime == HVMEM_LOCK_IRQSAVE)

@@ -32,34 +32,63 @@ void hvmem__lock_spin(const struct hvmem__host *host, struct hvmem_lock *lock, h
 void hvmem__lock_check(const struct hvmem__host *host, enum hvmem__rank rank, int taking);
 
 /*
- * Acquire in either binding, ranks apart. Free, the built-in lock costs one locked instruction and a
- * compare. Waiting is bounded by the holders' sections, all of them bounded.
+ * The lock word and nothing else: the host's where its header binds it, or the built-in one. Free, that costs
+ * one locked instruction and a compare; to give it back costs none. Waiting is bounded by the holders'
+ * sections, all of them bounded.
  */
-HVMEM_INLINE void hvmem__lock_take(const struct hvmem__host *host, struct hvmem_lock *lock)
+HVMEM_INLINE void hvmem__lock_word(const struct hvmem__host *host, struct hvmem_lock *lock)
 {
 #ifdef HVMEM_HOST_LOCK
     HVMEM_HOST_LOCK(host->ctx, lock);
 #else
-    hvmem_u32 ticket;
+    hvmem_u32 ticket = __atomic_fetch_add(&lock->next, 1, __ATOMIC_RELAXED);
 
-    if (hvmem__unlikely(host->ops.lock != 0)) {
-        host->ops.lock(host->ctx, lock);
-        return;
-    }
-    ticket = __atomic_fetch_add(&lock->next, 1, __ATOMIC_RELAXED);
     if (hvmem__unlikely(hvmem__load_acquire(&lock->serving) != ticket))
         hvmem__lock_spin(host, lock, ticket);
 #endif
 }
 
-/*
- * Acquire, and release what was acquired. Calls, for most of their users are cold: what they inline
- * must fit a host that warns where a function marked inline is not.
- */
+HVMEM_INLINE void hvmem__unlock_word(const struct hvmem__host *host, struct hvmem_lock *lock)
+{
+#ifdef HVMEM_HOST_UNLOCK
+    HVMEM_HOST_UNLOCK(host->ctx, lock);
+#else
+    (void)host;
+    hvmem__store_release(&lock->serving, lock->serving + 1);
+#endif
+}
+
+/* Acquire, and release what was acquired, in any regime. Calls, for most of their users are cold. */
 hvmem_u64 hvmem__lock(const struct hvmem__host *host, struct hvmem_lock *lock,
                       enum hvmem__rank rank);
 void hvmem__unlock(const struct hvmem__host *host, struct hvmem_lock *lock, enum hvmem__rank rank,
                    hvmem_u64 state);
+
+/* The same where the commonest case, the lock word alone, is worth being inline. */
+HVMEM_INLINE hvmem_u64 hvmem__lock_hot(const struct hvmem__host *host, struct hvmem_lock *lock,
+                                       enum hvmem__rank rank)
+{
+    if (hvmem__unlikely(!host->bare_locks))
+        return hvmem__lock(host, lock, rank);
+#if HVMEM_CHECK_LEVEL >= 2
+    hvmem__lock_check(host, rank, 1);
+#endif
+    hvmem__lock_word(host, lock);
+    return 0;
+}
+
+HVMEM_INLINE void hvmem__unlock_hot(const struct hvmem__host *host, struct hvmem_lock *lock,
+                                    enum hvmem__rank rank, hvmem_u64 state)
+{
+    if (hvmem__unlikely(!host->bare_locks)) {
+        hvmem__unlock(host, lock, rank, state);
+        return;
+    }
+#if HVMEM_CHECK_LEVEL >= 2
+    hvmem__lock_check(host, rank, 0);
+#endif
+    hvmem__unlock_word(host, lock);
+}
 
 /* Whether somebody holds the lock; true where it cannot be known. For assertions. */
 HVMEM_INLINE int hvmem__lock_held(const struct hvmem__host *host, const struct hvmem_lock *lock)

@@ -204,15 +204,11 @@ static int set_low(struct hvmem_heap *heap, hvmem_u32 low)
     return old != low;
 }
 
-void hvmem__watch(struct hvmem_heap *heap)
+void hvmem__watch_now(struct hvmem_heap *heap)
 {
-    hvmem_u32 low;
-    hvmem_u64 frames;
+    hvmem_u64 frames = hvmem_free_frames(heap);
+    hvmem_u32 low = hvmem__load(&heap->low_state);
 
-    if (hvmem__likely(!heap->low_frames))
-        return;
-    frames = hvmem_free_frames(heap);
-    low = hvmem__load(&heap->low_state);
     if (!low && frames <= heap->low_frames) {
         if (set_low(heap, 1))
             hvmem__host_event(&heap->host, HVMEM_EVENT_LOW_MEMORY, frames, heap->low_frames);

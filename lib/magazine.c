@@ -4,7 +4,7 @@
 
 #include "drain.h"
 #include "free.h"
-#include "take.h"
+#include "plain.h"
 #include "testpoint.h"
 
 /* Fill an empty magazine of a middle order by half; whether it is not empty any more. Inside the section. */
@@ -21,7 +21,7 @@ static int refill(struct hvmem_heap *heap, struct hvmem__pcpu *pc, struct hvmem_
         hvmem__pcpu_set_open(pc, 1);
     }
     hvmem__pcpu_want_token(heap, pc);
-    got = hvmem__take_plain_some(heap, mag->cached, mag->slot, mag->capacity / 2);
+    got = hvmem__plain_take_some(heap, mag->cached, mag->slot, mag->capacity / 2);
     /* The lowest address goes out first. */
     for (i = 0; i < got / 2; i++) {
         hvmem_mfn other = mag->slot[i];
@@ -62,7 +62,7 @@ HVMEM_INLINE struct hvmem__bank *bank_of_cached(struct hvmem_heap *heap, struct 
     struct hvmem__bank *b = hvmem__near(heap, pc, mfn);
 
     if (hvmem__unlikely(!b)) {
-        b = hvmem__pcpu_bank_of(heap, mfn);
+        b = hvmem__pcpu_bank_of(heap, pc, mfn);
         learn(heap, pc, b);
     }
     return b;
@@ -149,7 +149,7 @@ HVMEM_INLINE int claim(struct hvmem_heap *heap, const struct hvmem__pcpu *pc,
 static HVMEM_NOINLINE int free_far(struct hvmem_heap *heap, struct hvmem__pcpu *pc, hvmem_mfn mfn,
                                    const struct hvmem__mag *mag)
 {
-    struct hvmem__bank *b = hvmem__pcpu_bank_of(heap, mfn);
+    struct hvmem__bank *b = hvmem__pcpu_bank_of(heap, pc, mfn);
 
     if (!b || !hvmem__is_head(b, mfn))
         return 0;

@@ -278,28 +278,21 @@ static HVMEM_NOINLINE hvmem_u32 enter_cut(struct hvmem_heap *heap, struct hvmem_
     return hvmem__give_cut(order);
 }
 
-/* Enter a block, its frames counted in bank b, after merging it. Returns as hvmem__arena_give(). */
+/* As hvmem__arena_merge(). */
 HVMEM_INLINE hvmem_u32 merge(struct hvmem_heap *heap, struct hvmem__arena *arena,
                              struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record,
                              hvmem_u32 climb)
 {
-    hvmem_u32 order = hvmem__rec_order(record), from = order, risen,
+    hvmem_u32 order = hvmem__rec_order(record), from = order, risen = order,
               last = orders_within(b, mfn, heap->max_order);
 
     if (hvmem__unlikely(hvmem__rec_owed(record)))
         return rise(heap, arena, b, mfn, record, last, 0);
-    risen = order;
-    if (order < last) {
-        hvmem_mfn buddy = mfn ^ (hvmem_u64)1 << order;
-
-        /* Mostly there is nothing to merge with. */
-        if (!hvmem__set_has(b, buddy, order))
-            risen |= RISEN_ALL;
-        else if (!hvmem__rec_owed(hvmem__load(hvmem__record_at(b, buddy)))) {
-            risen = rise_clean(b, mfn, order, last, climb);
-            if (hvmem__unlikely(risen & RISEN_CUT))
-                return enter_cut(heap, arena, b, mfn, risen & RISEN_ORDER);
-        }
+    if (order < last &&
+        !hvmem__rec_owed(hvmem__load(hvmem__record_at(b, mfn ^ (hvmem_u64)1 << order)))) {
+        risen = rise_clean(b, mfn, order, last, climb);
+        if (hvmem__unlikely(risen & RISEN_CUT))
+            return enter_cut(heap, arena, b, mfn, risen & RISEN_ORDER);
     }
     order = risen & ~RISEN_ALL;
     mfn = mfn >> order << order;
@@ -316,6 +309,26 @@ HVMEM_INLINE hvmem_u32 merge(struct hvmem_heap *heap, struct hvmem__arena *arena
     return order - from;
 }
 
+hvmem_u32 hvmem__arena_merge(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                             struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record)
+{
+    return merge(heap, arena, b, mfn, record, b->climb);
+}
+
+/* The same where mostly there is nothing to merge with. */
+HVMEM_INLINE hvmem_u32 give(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                            struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record,
+                            hvmem_u32 climb)
+{
+    hvmem_u32 order = hvmem__rec_order(record);
+
+    if (hvmem__unlikely(hvmem__rec_owed(record)) || !hvmem__set_stays(heap, b, mfn, order))
+        return merge(heap, arena, b, mfn, record, climb);
+    hvmem__enter(b, mfn, order, hvmem__rec_make(order, HVMEM_BLOCK_FREE, 0));
+    hvmem__arena_offer(heap, arena, order);
+    return 0;
+}
+
 hvmem_u32 hvmem__arena_give(struct hvmem_heap *heap, struct hvmem__arena *arena,
                             struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record)
 {
@@ -323,7 +336,7 @@ hvmem_u32 hvmem__arena_give(struct hvmem_heap *heap, struct hvmem__arena *arena,
     HVMEM__ASSERT2(&heap->host, hvmem__arena_of(heap, b) == arena);
     arena->moves++;
     hvmem__store(&b->free_frames, b->free_frames + ((hvmem_u64)1 << hvmem__rec_order(record)));
-    return merge(heap, arena, b, mfn, record, b->climb);
+    return give(heap, arena, b, mfn, record, b->climb);
 }
 
 /*
@@ -349,7 +362,7 @@ static hvmem_u32 merge_again(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u32 o
         hvmem__table_changes(b->table);
         (void)hvmem__set_take(b, mfn, order);
         /* (To take it out may have been as much work as a level.) */
-        work = merge(heap, arena, b, mfn, record, b->climb > 1 ? b->climb - 1 : 1);
+        work = give(heap, arena, b, mfn, record, b->climb > 1 ? b->climb - 1 : 1);
     }
     hvmem__unlock_arena(heap, arena, state);
     return work;

@@ -120,30 +120,26 @@ HVMEM_INLINE struct hvmem__pcpu *hvmem__pcpu_own(struct hvmem_heap *heap, hvmem_
     return &heap->pcpu[cpu];
 }
 
-/*
- * Remember a bank for hvmem__pcpu_bank_of(). Lock of the bank's arena held, the bank live: so it is
- * forgotten again when the bank goes.
- */
-HVMEM_INLINE void hvmem__pcpu_met(struct hvmem_heap *heap, struct hvmem__bank *b)
+/* The CPU that this is just now, not pinned: for hints, of which any CPU's will do. */
+HVMEM_INLINE hvmem_cpu hvmem__pcpu_number(const struct hvmem_heap *heap)
 {
     hvmem_cpu cpu = heap->host.smp ? hvmem__this_cpu(&heap->host) : 0;
 
-    if (hvmem__likely(cpu < heap->max_cpus) && hvmem__load(&heap->pcpu[cpu].met) != b)
-        hvmem__store(&heap->pcpu[cpu].met, b);
+    HVMEM__ASSERT(&heap->host, cpu < heap->max_cpus);
+    return cpu;
 }
 
 /*
- * The bank that this CPU met last past its cache, if it holds mfn, else what the directory says. As
- * hvmem__bank_of(): to be checked again under the arena's lock. Not pinned: any CPU's hint will do.
+ * The bank that a CPU met last past its cache, if it holds mfn, else what the directory says. As
+ * hvmem__bank_of(): to be checked again under the arena's lock.
  */
-HVMEM_INLINE struct hvmem__bank *hvmem__pcpu_bank_of(struct hvmem_heap *heap, hvmem_mfn mfn)
+HVMEM_INLINE struct hvmem__bank *hvmem__pcpu_bank_of(struct hvmem_heap *heap,
+                                                     const struct hvmem__pcpu *pc, hvmem_mfn mfn)
 {
-    hvmem_cpu cpu = heap->host.smp ? hvmem__this_cpu(&heap->host) : 0;
-    struct hvmem__bank *b = HVMEM_NULL;
+    struct hvmem__bank *b = hvmem__load(&pc->met);
 
-    if (hvmem__likely(cpu < heap->max_cpus))
-        b = hvmem__load(&heap->pcpu[cpu].met);
-    if (b && mfn - hvmem__load(&b->base) < hvmem__load(&b->frames))
+    if (hvmem__likely(b != HVMEM_NULL) &&
+        hvmem__likely(mfn - hvmem__load(&b->base) < hvmem__load(&b->frames)))
         return b;
     return hvmem__bank_of(heap, mfn);
 }

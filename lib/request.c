@@ -2,6 +2,8 @@
 /* request.c: whether a request for memory makes sense to this heap, and which nodes it names. */
 #include "request.h"
 
+#include "pcpu.h"
+
 #define KNOWN_FLAGS                                                                                \
     (HVMEM_REQ_EXACT_NODE | HVMEM_REQ_NOFLUSH | HVMEM_REQ_NO_CACHE | HVMEM_REQ_NO_CLAIM |          \
      HVMEM_REQ_DEFER_ALL)
@@ -83,8 +85,5 @@ hvmem_u64 hvmem__request_nodes(const struct hvmem_heap *heap, const struct hvmem
 
 hvmem_node hvmem__own_node(const struct hvmem_heap *heap)
 {
-    hvmem_cpu cpu = heap->host.smp ? hvmem__this_cpu(&heap->host) : 0;
-
-    HVMEM__ASSERT(&heap->host, cpu < heap->max_cpus);
-    return heap->cpu_node[cpu];
+    return heap->cpu_node[hvmem__pcpu_number(heap)];
 }

@@ -103,6 +103,21 @@ HVMEM_INLINE int hvmem__set_has(const struct hvmem__bank *b, hvmem_mfn mfn, hvme
            hvmem__bits_test(&b->free[order], hvmem__set_index(b, mfn, order));
 }
 
+/*
+ * Whether a free block of `order` at mfn has nothing to merge with: there is no higher order, or its buddy lies
+ * in bank b as it does and is not free. Mostly so.
+ */
+HVMEM_INLINE int hvmem__set_stays(const struct hvmem_heap *heap, const struct hvmem__bank *b,
+                                  hvmem_mfn mfn, hvmem_u32 order)
+{
+    hvmem_u64 size = (hvmem_u64)1 << order;
+    hvmem_mfn pair = mfn & ~size;
+
+    return order >= heap->max_order ||
+           (hvmem__bank_holds(b, pair) && hvmem__bank_holds(b, pair + 2 * size - 1) &&
+            !hvmem__set_has(b, mfn ^ size, order));
+}
+
 /* The lowest of the front, if it is not below `from`, and the block at `index` of the bitmap. */
 HVMEM_INLINE hvmem_mfn hvmem__set_lower(const struct hvmem__bank *b, hvmem_mfn from,
                                         hvmem_u64 index, hvmem_u32 order)

@@ -181,43 +181,27 @@ hvmem__record hvmem__arena_carve(struct hvmem_heap *heap, struct hvmem__arena *a
     return hvmem__rec_with_order(record, order);
 }
 
-/* The first block of a set that is not empty, left in it: whether it owes nothing. */
-HVMEM_INLINE int plain_first(const struct hvmem__bank *b, hvmem_u32 order, hvmem_mfn *mfn)
-{
-    *mfn = hvmem__set_first(b, order);
-    return hvmem__likely(!hvmem__rec_owed(hvmem__load(hvmem__record_at(b, *mfn))));
-}
-
 /* Orders that any block may be split by under one hold. */
 #define PLAIN_ORDERS 5u
 
-/* Whether a free block that owes nothing is split in more than one hold. Arena lock held. */
-static HVMEM_NOINLINE int is_long(const struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 k,
-                                  hvmem_u32 order)
+/* Whether a free block that owes nothing is split in more than one hold. */
+HVMEM_INLINE int is_long(const struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 k, hvmem_u32 order)
 {
+    if (k - order <= PLAIN_ORDERS || (!(b->orders & ((1u << k) - (1u << order))) &&
+                                      hvmem__bank_holds(b, mfn + (((hvmem_u64)1 << k) - 1))))
+        return 0;
     return hvmem__split_stop(b, mfn, hvmem__rec_make(k, HVMEM_BLOCK_FREE, 0), mfn, order) != order;
 }
 
-struct hvmem__bank *hvmem__arena_take_plain(struct hvmem_heap *heap, struct hvmem__arena *arena,
-                                            hvmem_u32 order, hvmem_mfn *mfn)
+int hvmem__arena_split_plain(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 k, hvmem_u32 order)
 {
-    hvmem_u32 k = order;
-    struct hvmem__bank *best = hvmem__set_smallest(arena, &k);
-
-    HVMEM__ASSERT2(&heap->host, hvmem__lock_held(&heap->host, &arena->lock));
-    if (!best || !plain_first(best, k, mfn) ||
-        (hvmem__unlikely(k - order > PLAIN_ORDERS) &&
-         ((best->orders & ((1u << k) - (1u << order))) ||
-          !hvmem__bank_holds(best, *mfn + (((hvmem_u64)1 << k) - 1))) &&
-         is_long(best, *mfn, k, order)))
-        return HVMEM_NULL;
-    hvmem__add_frames(best, (hvmem_u64)0 - ((hvmem_u64)1 << order));
-    (void)hvmem__set_take(best, *mfn, k);
-    if (k == order)
-        return best;
-    if (hvmem__likely(hvmem__bank_holds(best, *mfn + (((hvmem_u64)1 << k) - 1))))
-        split_within(best, *mfn, k, order, hvmem__rec_make(0, HVMEM_BLOCK_FREE, 0));
+    if (hvmem__unlikely(is_long(b, mfn, k, order)))
+        return 0;
+    hvmem__add_frames(b, (hvmem_u64)0 - ((hvmem_u64)1 << order));
+    (void)hvmem__set_take(b, mfn, k);
+    if (hvmem__likely(hvmem__bank_holds(b, mfn + (((hvmem_u64)1 << k) - 1))))
+        split_within(b, mfn, k, order, hvmem__rec_make(0, HVMEM_BLOCK_FREE, 0));
     else
-        split_to(best, *mfn, hvmem__rec_make(k, HVMEM_BLOCK_FREE, 0), *mfn, order);
-    return best;
+        split_to(b, mfn, hvmem__rec_make(k, HVMEM_BLOCK_FREE, 0), mfn, order);
+    return 1;
 }

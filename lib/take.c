@@ -56,31 +56,9 @@ hvmem_u32 hvmem__return_frames(struct hvmem_heap *heap, struct hvmem__arena *are
     return hvmem__arena_give(heap, arena, b, mfn, hvmem__rec_make(order, HVMEM_BLOCK_FREE, 0));
 }
 
-/* Arenas of a node that may have a block of `order`, starting with the CPU's own. */
-static hvmem_u64 candidates(const struct hvmem_heap *heap, hvmem_node node, hvmem_u32 order)
-{
-    return hvmem__load(&heap->node[node].may[order]);
-}
-
-/* The next candidate at or after `first`, cyclically. */
-static hvmem_u32 next_slot(hvmem_u64 mask, hvmem_u32 first)
-{
-    hvmem_u64 at_or_after = mask & ~(((hvmem_u64)1 << first) - 1);
-
-    return hvmem__lowest(at_or_after ? at_or_after : mask);
-}
-
-/* Where this CPU starts among the arenas of a node, so that CPUs rarely meet. */
 static hvmem_u32 first_slot(const struct hvmem_heap *heap)
 {
-    hvmem_cpu cpu = heap->host.smp ? hvmem__this_cpu(&heap->host) : 0;
-
-    return cpu & (HVMEM__NODE_ARENAS - 1);
-}
-
-static struct hvmem__arena *arena_at(struct hvmem_heap *heap, hvmem_node node, hvmem_u32 slot)
-{
-    return &heap->arena[hvmem__load_acquire(&heap->node[node].arena[slot])];
+    return hvmem__first_slot(hvmem__pcpu_number(heap));
 }
 
 /* Search, and ask for the claims. HVMEM_OK: the block is in the hand. As take_locked(). */
@@ -210,16 +188,16 @@ hvmem_status hvmem__take(struct hvmem_heap *heap, struct hvmem__want *want, hvme
 
     while (nodes) {
         hvmem_node node = hvmem__nearest(heap, want->node, nodes);
-        hvmem_u64 left = candidates(heap, node, want->order);
+        hvmem_u64 left = hvmem__candidates(heap, node, want->order);
         hvmem_u32 slot = left ? first_slot(heap) : 0;
 
         nodes &= ~((hvmem_u64)1 << node);
         while (left) {
             hvmem_status one;
 
-            slot = next_slot(left, slot);
+            slot = hvmem__next_slot(left, slot);
             left &= ~((hvmem_u64)1 << slot);
-            one = take_from(heap, arena_at(heap, node, slot), want, mfn, record);
+            one = take_from(heap, hvmem__arena_at(heap, node, slot), want, mfn, record);
             if (!one)
                 return HVMEM_OK;
             if (one == HVMEM_E_CLAIM)
@@ -227,52 +205,6 @@ hvmem_status hvmem__take(struct hvmem_heap *heap, struct hvmem__want *want, hvme
         }
     }
     return status;
-}
-
-/* As hvmem__take_plain_some(). */
-HVMEM_INLINE hvmem_u32 take_plain(struct hvmem_heap *heap, hvmem__record keep, hvmem_mfn *blocks,
-                                  hvmem_u32 n)
-{
-    hvmem_cpu cpu = heap->host.smp ? hvmem__this_cpu(&heap->host) : 0;
-    hvmem_u32 order = hvmem__rec_order(keep), got = 0;
-    struct hvmem__arena *arena;
-    struct hvmem__bank *b;
-    hvmem_node node;
-    hvmem_u64 left, state;
-
-    HVMEM__ASSERT(&heap->host, cpu < heap->max_cpus);
-    node = heap->cpu_node[cpu];
-    left = candidates(heap, node, order);
-    if (!left)
-        return 0;
-    arena = arena_at(heap, node, next_slot(left, cpu & (HVMEM__NODE_ARENAS - 1)));
-    state = hvmem__lock_arena(heap, arena);
-    while (hvmem__likely(arena->plain)) {
-        hvmem_mfn found;
-
-        b = hvmem__arena_take_plain(heap, arena, order, &found);
-        if (hvmem__unlikely(!b))
-            break;
-        hvmem__arena_mark_taken(b, found, keep);
-        hvmem__store(&blocks[got], found);
-        if (++got == n) {
-            hvmem__pcpu_met(heap, b);
-            break;
-        }
-    }
-    hvmem__unlock_arena(heap, arena, state);
-    return got;
-}
-
-int hvmem__take_plain(struct hvmem_heap *heap, hvmem_u32 order, hvmem_mfn *mfn)
-{
-    return (int)take_plain(heap, hvmem__rec_make(order, HVMEM_BLOCK_ALLOCATED, 0), mfn, 1);
-}
-
-hvmem_u32 hvmem__take_plain_some(struct hvmem_heap *heap, hvmem__record keep, hvmem_mfn *blocks,
-                                 hvmem_u32 n)
-{
-    return take_plain(heap, keep, blocks, n);
 }
 
 /* ---- batches --------------------------------------------------------------------------------- */
@@ -285,12 +217,13 @@ hvmem_status hvmem__take_batch(struct hvmem_heap *heap, struct hvmem__batch *bat
     hvmem_u32 slot;
 
     *got = 0;
-    left = candidates(heap, batch->node, batch->order);
+    left = hvmem__candidates(heap, batch->node, batch->order);
     slot = left ? first_slot(heap) : 0;
     while (left) {
-        slot = next_slot(left, slot);
+        slot = hvmem__next_slot(left, slot);
         left &= ~((hvmem_u64)1 << slot);
-        one = hvmem__batch_from(heap, arena_at(heap, batch->node, slot), batch, blocks, n, got);
+        one = hvmem__batch_from(heap, hvmem__arena_at(heap, batch->node, slot), batch, blocks, n,
+                                got);
         if (!one)
             return HVMEM_OK;
         if (one == HVMEM_E_CLAIM)

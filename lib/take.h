@@ -30,17 +30,6 @@ struct hvmem__want {
 hvmem_status hvmem__take(struct hvmem_heap *heap, struct hvmem__want *want, hvmem_mfn *mfn,
                          hvmem__record *record);
 
-/*
- * The short way for a block of the host's own that no request describes: from the first arena of the
- * CPU's node that may have one, debt-free, while no claims are counted. 1 with the block allocated;
- * 0 with nothing changed: the long way decides. No lock held.
- */
-int hvmem__take_plain(struct hvmem_heap *heap, hvmem_u32 order, hvmem_mfn *mfn);
-
-/* Up to n such blocks, whose record becomes `keep`: how many. No lock of rank ARENA or above held. */
-hvmem_u32 hvmem__take_plain_some(struct hvmem_heap *heap, hvmem__record keep, hvmem_mfn *blocks,
-                                 hvmem_u32 n);
-
 /* What a batch may consist of. */
 enum hvmem__supply {
     HVMEM__SUPPLY_SMALL, /* owing no flush, from blocks of that order or small remainders */
@@ -104,5 +93,32 @@ hvmem_u32 hvmem__return_frames(struct hvmem_heap *heap, struct hvmem__arena *are
 
 /* Nearest node to `from` in mask; mask must not be 0. */
 hvmem_node hvmem__nearest(const struct hvmem_heap *heap, hvmem_node from, hvmem_u64 mask);
+
+/* Slots of a node's arenas that may have a block of `order`. */
+HVMEM_INLINE hvmem_u64 hvmem__candidates(const struct hvmem_heap *heap, hvmem_node node,
+                                         hvmem_u32 order)
+{
+    return hvmem__load(&heap->node[node].may[order]);
+}
+
+/* Where a CPU starts among the arenas of a node, so that CPUs rarely meet. */
+HVMEM_INLINE hvmem_u32 hvmem__first_slot(hvmem_cpu cpu)
+{
+    return cpu & (HVMEM__NODE_ARENAS - 1);
+}
+
+/* The next candidate at or after slot `first`, cyclically; there must be one. */
+HVMEM_INLINE hvmem_u32 hvmem__next_slot(hvmem_u64 candidates, hvmem_u32 first)
+{
+    hvmem_u64 at_or_after = candidates & ~(((hvmem_u64)1 << first) - 1);
+
+    return hvmem__lowest(at_or_after ? at_or_after : candidates);
+}
+
+HVMEM_INLINE struct hvmem__arena *hvmem__arena_at(struct hvmem_heap *heap, hvmem_node node,
+                                                  hvmem_u32 slot)
+{
+    return &heap->arena[hvmem__load_acquire(&heap->node[node].arena[slot])];
+}
 
 #endif

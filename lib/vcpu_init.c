@@ -75,7 +75,8 @@ hvmem_status hvmem_vcpus_init(void *memory, hvmem_size bytes,
     memset(memory, 0, total_bytes(config));
     made->max_cpus = config->max_cpus;
     hvmem__host_bind(&made->host, config->host, config->host_ctx, config->lock_regime);
-    made->host.smp = config->lock_regime != HVMEM_LOCK_CALLER;
+    if (config->lock_regime != HVMEM_LOCK_CALLER)
+        hvmem__host_smp(&made->host);
     lay_out(memory, config, made);
     *vcpus = made;
     return HVMEM_OK;

@@ -3,8 +3,7 @@
  * bench-count-locks: instructions between the acquisition and the release of library locks, over states
  * chosen to be bad: splits and merges through every order, dirt that differs between halves, arenas of
  * many small banks, random programs. Each hold is a section of its own, named after the state and the
- * call; the greatest of a name is the figure. See bench/count/run. States of names that begin with
- * "beyond" let allocations take more than 1,000 instructions; what makes them so is said at each.
+ * call; the greatest of a name is the figure. See bench/count/run.
  */
 #include "bench/common/random.h"
 #include "bench/count/locked.h"
@@ -181,9 +180,9 @@ static void full_sets(void)
     struct heap h;
 
     open_heap(&h, HVMEM_CONFIG_NO_CPU_CACHE, 1);
-    kind = "beyond.sets.";
+    kind = "sets.";
     through_full_sets(&h, 0);
-    kind = "beyond.sets.debts.";
+    kind = "sets.debts.";
     through_full_sets(&h, HVMEM_OWES_SCRUB | HVMEM_OWES_TLB);
     kind = "owing.";
     through_owing_blocks(&h);
@@ -196,9 +195,9 @@ static void doubling_banks(void)
     struct heap h;
 
     open_heap(&h, HVMEM_CONFIG_NO_CPU_CACHE, DOUBLING);
-    kind = "beyond.seams.";
+    kind = "seams.";
     through_every_order(&h);
-    kind = "beyond.seams.debts.";
+    kind = "seams.debts.";
     through_debts(&h, name_of("alloc", 0), name_of("free", 0));
     close_heap(&h);
 }
@@ -218,7 +217,7 @@ static void order_limit(void)
         COUNTED(name_of("alloc", 0), hvmem_alloc_order(h.heap, 0, &mfn));
         COUNTED(name_of("free", 0), hvmem_free(h.heap, mfn, 0));
     }
-    kind = "beyond.order30.debts.";
+    kind = "order30.debts.";
     through_debts(&h, name_of("alloc", 0), name_of("free", 0));
     close_heap(&h);
 }
