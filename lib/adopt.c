@@ -22,7 +22,7 @@ static int mark_clean(const struct hvmem_heap *heap, struct hvmem__bank *b)
 {
     if (__atomic_load_n(&heap->gathers, __ATOMIC_SEQ_CST))
         return 0;
-    b->table->clock = heap->clock.now;
+    b->table->clock = hvmem__load(&heap->clock.now);
     b->table->reserved_frames = b->reserved_frames;
     b->table->offline_frames = b->offline_frames;
     b->table->quarantine_frames = b->quarantine_frames;

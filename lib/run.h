@@ -22,6 +22,25 @@ void hvmem__run_keep(struct hvmem_heap *heap, struct hvmem__arena *arena, struct
 hvmem_status hvmem__run_search(struct hvmem_heap *heap, struct hvmem__want *want, hvmem_u64 count,
                                hvmem_u32 align, hvmem_mfn *mfn);
 
+/* The same across the border of two arenas of a node, when no arena has one. No lock held. */
+hvmem_status hvmem__run_across(struct hvmem_heap *heap, struct hvmem__want *want, hvmem_node node,
+                               hvmem_u64 count, hvmem_u32 align, hvmem_mfn *mfn);
+
+/*
+ * The pieces of such a run (run_pieces.c). Take one, the block of `order` at mfn, out of the free block at head
+ * (arena lock held, `near` a bank of it): HVMEM_OK, E_CLAIM, E_BUSY (a claim was set anew meanwhile). Then, no
+ * lock held: all are there, in [mfn, end), and become what was asked for; or they go back, as if they had never
+ * been asked for.
+ */
+hvmem_status hvmem__run_take_piece(struct hvmem_heap *heap, struct hvmem__arena *arena,
+                                   struct hvmem__bank *near, struct hvmem__want *want,
+                                   hvmem_mfn head, hvmem_u32 head_order, hvmem_mfn mfn,
+                                   hvmem_u32 order);
+void hvmem__run_keep_pieces(struct hvmem_heap *heap, const struct hvmem__want *want, hvmem_mfn mfn,
+                            hvmem_mfn end);
+void hvmem__run_return_pieces(struct hvmem_heap *heap, struct hvmem__want *want, hvmem_mfn mfn,
+                              hvmem_mfn end);
+
 /* Take exactly [mfn, mfn + count) as RESERVED. E_FOREIGN, E_BUSY, E_CLAIM; all or nothing. */
 hvmem_status hvmem__run_reserve(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count);
 

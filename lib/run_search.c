@@ -2,8 +2,7 @@
 /*
  * run_search.c: runs of frames that are allocated: the front of a block, and a run over several free blocks,
  * when no single block can hold it. This is looked for and taken in steps, as many under one hold of the
- * arena's lock as its work allows. The pieces that were taken are in nobody's hands but the searcher's, as
- * blocks on their way are (CACHED), until all are there; if one has gone to another meanwhile, they go back.
+ * arena's lock as its work allows (run_pieces.c); if a piece has gone to another meanwhile, the others go back.
  */
 #include "run.h"
 
@@ -13,16 +12,15 @@
 
 /*
  * Work of one hold, in tens of instructions; of a look into a set and into one order of a look-up; of a
- * split by one order, whatever it meets; of a piece of the run; of giving one back.
+ * split by one order, whatever it meets; of a piece of the run.
  */
 #ifndef HVMEM_RUN_WORK
 #    define HVMEM_RUN_WORK 330u
 #endif
-#define SET_WORK    8u
-#define FIND_WORK   3u
-#define SPLIT_WORK  9u
-#define PIECE_WORK  15u
-#define RETURN_WORK 60u
+#define SET_WORK   8u
+#define FIND_WORK  3u
+#define SPLIT_WORK 9u
+#define PIECE_WORK 15u
 /* Times a run is looked for once more in a stretch of which another took a part. */
 #define RETRIES 4u
 
@@ -212,22 +210,6 @@ static void check(struct seeker *s)
 
 /* ---- taking ------------------------------------------------------------------------------------ */
 
-/* Draw on claims for one piece: HVMEM_OK, E_CLAIM, E_BUSY: one was set anew meanwhile. Arena lock held. */
-static hvmem_status draw(struct seeker *s, hvmem_u64 frames)
-{
-    struct hvmem__drawn drawn, *all = &s->want->drawn;
-    hvmem_status status;
-
-    hvmem__claim_take(s->heap, s->arena, s->want->domain, frames, &drawn);
-    if (drawn.frames == frames && hvmem__claim_joins(all, &drawn)) {
-        hvmem__claim_join(all, &drawn);
-        return HVMEM_OK;
-    }
-    status = drawn.frames == frames ? HVMEM_E_BUSY : HVMEM_E_CLAIM;
-    hvmem__claim_untake(s->heap, s->arena, &drawn, drawn.frames);
-    return status;
-}
-
 /*
  * One more piece of the run. HVMEM_OK: it was the last. E_CLAIM; E_BUSY: another has it. HVMEM_AGAIN: go
  * on. Arena lock held.
@@ -236,8 +218,6 @@ static hvmem_status take(struct seeker *s)
 {
     hvmem_mfn end = s->start + s->count, head;
     hvmem_u32 order, size;
-    struct hvmem__bank *b;
-    hvmem__record record;
     hvmem_status status;
 
     if (!find(s, s->at, &head, &order) || forbidden(s, head))
@@ -249,61 +229,12 @@ static hvmem_status take(struct seeker *s)
         s->work = 0; /* under the next hold */
         return HVMEM_AGAIN;
     }
-    status = draw(s, (hvmem_u64)1 << size);
+    status = hvmem__run_take_piece(s->heap, s->arena, s->bank, s->want, head, order, s->at, size);
     if (status)
         return status;
-    b = hvmem__arena_bank(s->heap, s->arena, s->bank, s->at);
-    record = hvmem__arena_carve(s->heap, s->arena, b, head, order, s->at, size);
-    hvmem__arena_mark(b, s->at, hvmem__rec_with_state(record, HVMEM_BLOCK_CACHED));
     spend(s, PIECE_WORK + (order - size) * SPLIT_WORK);
     s->at += (hvmem_u64)1 << size;
     return s->at == end ? HVMEM_OK : HVMEM_AGAIN;
-}
-
-/* All pieces are there: they become what was asked for. No lock held. */
-static void keep(const struct seeker *s)
-{
-    hvmem_mfn mfn = s->start;
-
-    while (mfn < s->at) {
-        struct hvmem__bank *b = hvmem__bank_of(s->heap, mfn); /* stays, for its frames are ours */
-        hvmem__record *at = hvmem__record_at(b, mfn);
-        hvmem__record record = hvmem__load(at);
-
-        hvmem__table_changes(b->table);
-        hvmem__store_release(at, hvmem__rec_with_state(record, 0) |
-                                     (s->want->keep & ~(hvmem__record)31u));
-        mfn += (hvmem_u64)1 << hvmem__rec_order(record);
-    }
-}
-
-/* The pieces that were taken go back, as if they had never been asked for. No lock held. */
-static void give_back(struct seeker *s)
-{
-    hvmem_mfn mfn = s->start;
-
-    hvmem__claim_refund(s->heap, s->want->drawn_on, &s->want->drawn);
-    memset(&s->want->drawn, 0, sizeof s->want->drawn);
-    while (mfn < s->at) {
-        struct hvmem__bank *b = hvmem__bank_of(s->heap, mfn); /* stays, for its frames are ours */
-        struct hvmem__arena *arena = hvmem__arena_of(s->heap, b);
-        hvmem_u64 state = hvmem__lock_arena(s->heap, arena);
-        hvmem_u32 merged = 0;
-
-        s->work = HVMEM_RUN_WORK;
-        s->steps = 0;
-        while (mfn < s->at && merged < HVMEM__GIVE_CUT && may(s, RETURN_WORK)) {
-            hvmem__record record;
-
-            b = hvmem__arena_bank(s->heap, arena, b, mfn);
-            record = hvmem__load(hvmem__record_at(b, mfn));
-            merged = hvmem__return_block(s->heap, arena, b, mfn, record);
-            mfn += (hvmem_u64)1 << hvmem__rec_order(record);
-        }
-        hvmem__unlock_arena(s->heap, arena, state);
-        hvmem__give_on(s->heap, mfn - 1, merged);
-    }
-    s->at = s->start;
 }
 
 /* ---- a bank ------------------------------------------------------------------------------------ */
@@ -355,10 +286,12 @@ static hvmem_status search_bank(struct seeker *s, hvmem_node node)
                 status = hold(s);
             hvmem__unlock_arena(s->heap, s->arena, state);
         }
-        if (!status)
-            keep(s);
-        else if (status != HVMEM_AGAIN && s->step == TAKE)
-            give_back(s);
+        if (!status) {
+            hvmem__run_keep_pieces(s->heap, s->want, s->start, s->at);
+        } else if (status != HVMEM_AGAIN && s->step == TAKE) {
+            hvmem__run_return_pieces(s->heap, s->want, s->start, s->at);
+            s->at = s->start;
+        }
         if (status == HVMEM_E_BUSY) {
             start_over(s);
             status = HVMEM_AGAIN;
@@ -407,6 +340,8 @@ hvmem_status hvmem__run_search(struct hvmem_heap *heap, struct hvmem__want *want
 
         nodes &= ~((hvmem_u64)1 << node);
         one = search_node(&s, node);
+        if (one == HVMEM_E_NOMEM)
+            one = hvmem__run_across(heap, want, node, count, align, &s.start);
         if (!one) {
             *mfn = s.start;
             return HVMEM_OK;

@@ -136,7 +136,7 @@ void hvmem__bank_layout(struct hvmem_heap *heap, struct hvmem__bank *b, void *ta
     b->table->node = b->node;
     b->table->page_shift = heap->page_shift;
     b->table->max_order = heap->max_order;
-    b->table->clock = heap->clock.now;
+    b->table->clock = hvmem__load(&heap->clock.now);
     b->table->checksum = hvmem__table_checksum(b->table);
 }
 

@@ -103,7 +103,8 @@ HVMEM_API hvmem_status hvmem_smp_enable(struct hvmem_heap *heap);
  * memory outside the host's permanent mappings): leaving drains its cache. A CPU that calls online
  * for itself is counted, and then flushes all its translations; called for another CPU, that one
  * comes out of reset or has flushed everything since it left. In a heap fresh from init only the CPU
- * that called init is online.
+ * that called init is online; until hvmem_smp_enable() it goes by the number 0, whatever its own is: another
+ * CPU of that number joins after that call.
  * Errors: HVMEM_E_CPU (number out of range, already in that state), HVMEM_E_HOST (online: the flush
  * failed).
  */

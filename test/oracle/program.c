@@ -82,6 +82,10 @@ static bool set_up(struct program *program)
     config.owed_on_free = debts[below(program, 5)];
     config.low_frames = below(program, 64);
     config.low_hysteresis = 4;
+    if (config.low_frames >= 32) { /* small arenas: banks are cut, runs lie across borders */
+        config.arena_order = config.max_order + (config.low_frames & 3);
+        config.max_banks = 256;
+    }
     program->world = world_new(&config, hosts[below(program, 5)], &status);
     if (program->world == NULL)
         return false;

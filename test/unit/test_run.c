@@ -217,3 +217,80 @@ TEST(run_without_flush)
     CHECK_EQ(world->counts.flushes, 1);
     WORLD_END(world);
 }
+
+/* Arenas of 32 frames, blocks of up to 32: a run may lie across a border, and only there. */
+static struct shadow *small_arenas(hvmem_u64 frames)
+{
+    struct hvmem_config config = world_config();
+    struct shadow *shadow;
+
+    config.max_order = 5;
+    config.arena_order = 5;
+    config.max_banks = 64;
+    config.flags = HVMEM_CONFIG_NO_CPU_CACHE;
+    shadow = shadow_new(WORLD_NEW(&config, WORLD_BROADCAST), 0, 256);
+    shadow_bank(shadow, 3, frames, 0, 0);
+    return shadow;
+}
+
+TEST(every_window_and_alignment_across_arenas)
+{
+    static const struct {
+        hvmem_mfn mfn;
+        hvmem_u64 frames;
+    } taken[] = {{3, 10}, {20, 3}, {50, 2}, {66, 1}};
+    struct shadow *shadow = small_arenas(67);
+    size_t i;
+
+    for (i = 0; i < sizeof taken / sizeof taken[0]; i++)
+        shadow_reserve(shadow, taken[i].mfn, taken[i].frames);
+    for (i = 0; i < 6 && shadow->failure[0] == '\0'; i++) {
+        hvmem_u64 count;
+        hvmem_mfn lo, hi, mfn;
+
+        for (count = 1; count <= 32; count++)
+            for (lo = 0; lo < 70; lo += 3)
+                for (hi = lo + 1; hi <= 72; hi += 2) {
+                    struct hvmem_request request = expect_run(count, (hvmem_u32)i, lo, hi);
+
+                    if (shadow_alloc(shadow, &request, &mfn) == HVMEM_OK)
+                        shadow_free_run(shadow, mfn, count);
+                }
+    }
+    SHADOW_END(shadow);
+}
+
+/* It is charged to the domain, draws on its claims, and goes back whole where it may not be flushed for. */
+TEST(run_across_arenas_is_charged_and_claimed)
+{
+    struct shadow *shadow = small_arenas(61);
+    struct hvmem_request request = expect_run(20, 0, 0, 0);
+    struct hvmem_domain_stats stats;
+    hvmem_mfn mfn = 0;
+
+    shadow_reserve(shadow, 3, 19);
+    shadow_reserve(shadow, 45, 19);
+    REQUIRE_EQ(shadow_domain_new(shadow, 1, 20, 0), HVMEM_OK);
+    REQUIRE_EQ(shadow_domain_new(shadow, 2, ~0ull, 0), HVMEM_OK);
+    request.domain = shadow->domain[1].handle;
+    request.flags = HVMEM_REQ_DEFER_ALL;
+    CHECK_EQ(shadow_claim(shadow, 1, HVMEM_NODE_ANY, 5), HVMEM_OK);
+    CHECK_EQ(shadow_claim(shadow, 2, 0, 4), HVMEM_OK);
+    CHECK(shadow_alloc(shadow, &request, &mfn) < 0);
+    CHECK_EQ(shadow_claim(shadow, 2, 0, 0), HVMEM_OK);
+    CHECK_EQ(shadow_alloc(shadow, &request, &mfn), HVMEM_OK);
+    stats = expect_domain(shadow->domain[1].handle);
+    CHECK_EQ(stats.pages, 20);
+    CHECK_EQ(stats.claimed, 0);
+    shadow_check(shadow);
+    CHECK_EQ(shadow_free_run(shadow, mfn, 20), HVMEM_OK);
+    /* Now it owes a flush. */
+    request.domain = shadow->domain[2].handle;
+    request.flags = HVMEM_REQ_NOFLUSH;
+    CHECK_EQ(shadow_alloc(shadow, &request, &mfn), HVMEM_E_WOULD_FLUSH);
+    shadow_check(shadow);
+    request.flags = 0;
+    CHECK_EQ(shadow_alloc(shadow, &request, &mfn), HVMEM_OK);
+    CHECK_EQ(shadow_free_run(shadow, mfn, 20), HVMEM_OK);
+    SHADOW_END(shadow);
+}
