@@ -263,13 +263,13 @@ TEST(every_window_and_alignment_across_arenas)
 /* It is charged to the domain, draws on its claims, and goes back whole where it may not be flushed for. */
 TEST(run_across_arenas_is_charged_and_claimed)
 {
-    struct shadow *shadow = small_arenas(61);
+    struct shadow *shadow = small_arenas(93);
     struct hvmem_request request = expect_run(20, 0, 0, 0);
     struct hvmem_domain_stats stats;
-    hvmem_mfn mfn = 0;
+    hvmem_mfn mfn = 0, other = 0;
 
     shadow_reserve(shadow, 3, 19);
-    shadow_reserve(shadow, 45, 19);
+    shadow_reserve(shadow, 45, 51);
     REQUIRE_EQ(shadow_domain_new(shadow, 1, 20, 0), HVMEM_OK);
     REQUIRE_EQ(shadow_domain_new(shadow, 2, ~0ull, 0), HVMEM_OK);
     request.domain = shadow->domain[1].handle;
@@ -289,8 +289,14 @@ TEST(run_across_arenas_is_charged_and_claimed)
     request.flags = HVMEM_REQ_NOFLUSH;
     CHECK_EQ(shadow_alloc(shadow, &request, &mfn), HVMEM_E_WOULD_FLUSH);
     shadow_check(shadow);
+    /* One across the next border does not. */
+    CHECK_EQ(shadow_free_run(shadow, 58, 25), HVMEM_OK);
+    CHECK_EQ(shadow_alloc(shadow, &request, &other), HVMEM_OK);
+    CHECK(other >= 58);
+    shadow_check(shadow);
     request.flags = 0;
     CHECK_EQ(shadow_alloc(shadow, &request, &mfn), HVMEM_OK);
     CHECK_EQ(shadow_free_run(shadow, mfn, 20), HVMEM_OK);
+    CHECK_EQ(shadow_free_run(shadow, other, 20), HVMEM_OK);
     SHADOW_END(shadow);
 }
