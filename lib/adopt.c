@@ -153,9 +153,9 @@ hvmem_status hvmem_bank_adopt(struct hvmem_heap *heap, const struct hvmem_bank *
 /*
  * The cursor: pass in the top bits, then frame number. Of unclean banks the first pass makes the sets sound
  * in themselves, the second checks them without changing anything, the third counts and repairs, the
- * fourth gives back what lay in caches: it may merge with any neighbour, so all of them must be
- * counted by then. Banks are visited by address, so
- * that the next position is found from the frame number alone.
+ * fourth gives back what lay in caches or was in flight, of clean banks too: it may merge with any neighbour, so
+ * all of them must be counted by then. Banks are visited by address, so that the next position is found from the
+ * frame number alone.
  */
 #define PASS_SHIFT 60u
 #define PASS_SETS  0u
@@ -258,7 +258,20 @@ static hvmem__record lasting(hvmem__record r)
     return hvmem__rec_unsay(r, ~(HVMEM__BIAS_MIXED | HVMEM__BIAS_UNTOUCHED));
 }
 
-/* Second pass over a clean bank: only blocks with owners are of interest. */
+/*
+ * A block that a call under way had in nobody's name when the heap was quiesced, or was scrubbing, and which
+ * nobody goes on with: the last pass gives it back, as one of a bank that is not clean.
+ */
+static hvmem__record in_flight(struct hvmem__bank *b, hvmem__record r)
+{
+    if (hvmem__rec_scrubbed_free(r))
+        b->reserved_frames -= (hvmem_u64)1 << hvmem__rec_order(r);
+    hvmem__table_changes(b->table);
+    return hvmem__rec_with_owed(hvmem__rec_make(hvmem__rec_order(r), HVMEM_BLOCK_CACHED, 0),
+                                OWES_WORST);
+}
+
+/* Third pass over a bank that was clean: only blocks outside the free sets are of interest. */
 static hvmem_status count_owners(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn *at)
 {
     hvmem_mfn stop = b->base + b->frames;
@@ -287,7 +300,10 @@ static hvmem_status count_owners(struct hvmem_heap *heap, struct hvmem__bank *b,
             domain->pages += (hvmem_u64)1 << hvmem__rec_order(r);
             adopt_debts(heap, domain, r, b->base + offset);
         }
-        hvmem__store(&b->record[offset], lasting(r));
+        r = hvmem__rec_scrubbed_free(r) || hvmem__rec_state(r) == HVMEM_BLOCK_CACHED
+                ? in_flight(b, r)
+                : lasting(r);
+        hvmem__store(&b->record[offset], r);
         *at = b->base + offset + 1;
     }
     return HVMEM_OK;
@@ -312,7 +328,7 @@ static void repair(struct hvmem__bank *b, struct hvmem_block *block, hvmem_mfn m
     hvmem__store(record, r);
 }
 
-/* Second pass over an unclean bank. */
+/* Third pass over an unclean bank. */
 static hvmem_status count_all(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn *at)
 {
     hvmem_status status = HVMEM_OK;
@@ -341,7 +357,7 @@ static hvmem_status count_all(struct hvmem_heap *heap, struct hvmem__bank *b, hv
     return status;
 }
 
-/* Third pass over an unclean bank: cached blocks, repaired, go home; free ones are merged to the end. */
+/* Last pass over an unclean bank: cached blocks, repaired, go home; free ones are merged to the end. */
 static hvmem_status give_cached(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn *at)
 {
     struct hvmem__arena *arena = hvmem__arena_of(heap, b);
@@ -384,7 +400,7 @@ static hvmem_status adopt_step(struct hvmem_heap *heap, struct hvmem__bank *b, h
     else if (pass == PASS_CHECK)
         status = hvmem__adopt_check(heap, b, at);
     else if (pass == PASS_COUNT)
-        status = b->table->clean ? count_owners(heap, b, at) : count_all(heap, b, at);
+        status = b->marked ? count_owners(heap, b, at) : count_all(heap, b, at);
     else if (b->table->clean)
         *at = end;
     else
@@ -414,6 +430,7 @@ static void forget_counts(struct hvmem_heap *heap)
         hvmem__store(&b->orders, 0u);
         hvmem__store(&b->spread, 0u);
         memset(b->in_bitmap, 0, sizeof b->in_bitmap);
+        b->marked = b->table->clean;
     }
 }
 

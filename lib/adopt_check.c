@@ -64,6 +64,7 @@ hvmem_status hvmem__adopt_check(struct hvmem_heap *heap, struct hvmem__bank *b, 
             return HVMEM_AGAIN;
         }
         hvmem__table_changes(b->table);
+        b->marked = 0;
     }
     memset(&found, 0, sizeof found);
     found.lost_allowed = 1;
