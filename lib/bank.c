@@ -346,7 +346,7 @@ static void make_hotplug(struct hvmem_heap *heap, const struct hvmem_bank *bank)
 static void add_pieces(struct hvmem_heap *heap, const struct hvmem_bank *bank, void *table)
 {
     hvmem_mfn at = bank->base, end = bank->base + bank->frames;
-    hvmem_u32 owed = bank->flags & HVMEM_BANK_DIRTY ? hvmem__with_clean(heap, HVMEM_OWES_SCRUB) : 0;
+    hvmem_u32 owed = bank->flags & HVMEM_BANK_DIRTY ? hvmem__owed_by_unknown(heap) : 0;
     hvmem_u8 *memory = table;
 
     while (at < end) {

@@ -31,6 +31,12 @@ hvmem_u32 hvmem__void_debts(const struct hvmem_heap *heap)
     return none;
 }
 
+hvmem_u32 hvmem__owed_by_unknown(const struct hvmem_heap *heap)
+{
+    return hvmem__with_clean(heap, HVMEM_OWES_SCRUB) |
+           (heap->owed_on_free & HVMEM_OWES_ICACHE & ~hvmem__void_debts(heap));
+}
+
 int hvmem__can_pay(const struct hvmem_heap *heap, hvmem_u32 owed)
 {
     hvmem_u64 caps = features(heap);

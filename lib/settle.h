@@ -15,6 +15,9 @@ int hvmem__can_pay(const struct hvmem_heap *heap, hvmem_u32 owed);
 /* Debts that need no work on this machine: D-cache where stage 2 forces write-back, and so on. */
 hvmem_u32 hvmem__void_debts(const struct hvmem_heap *heap);
 
+/* What frames of unknown content owe: they may hold, and have been fetched as, whatever freed ones were. */
+hvmem_u32 hvmem__owed_by_unknown(const struct hvmem_heap *heap);
+
 /*
  * What the frame of a table owes that is freed, whoever paid for it: the addresses in it are no guest's to
  * see, no more than an earlier owner's data are.

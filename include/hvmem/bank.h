@@ -9,7 +9,10 @@
 #include <hvmem/config.h>
 
 #define HVMEM_BANK_HOTPLUG 1u /* range may hold no RAM: node look-up only, no table needed */
-/* Content unknown (boot memory, memory that was removed): every frame owes SCRUB, and DCACHE if freed ones do. */
+/*
+ * Content unknown (boot memory, memory that was removed): every frame owes SCRUB, and of DCACHE and ICACHE what
+ * freed ones do (ICACHE only where instruction caches do not see writes).
+ */
 #define HVMEM_BANK_DIRTY 2u
 
 /* A contiguous range of RAM on one node. */

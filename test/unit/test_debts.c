@@ -204,6 +204,50 @@ TEST(boot_memory_is_scrubbed_once)
 }
 
 /*
+ * What boot memory, or memory that was removed, was fetched as stays in instruction caches that see no writes:
+ * it owes what freed frames do there, and only there.
+ */
+TEST(instruction_lines_of_boot_memory)
+{
+    static const struct {
+        uint64_t features;
+        hvmem_u32 owed_on_free;
+        int owes;
+    } cases[] = {
+        {0, HVMEM_OWES_TLB | HVMEM_OWES_ICACHE, 1},
+        {HVMEM_CAP_IDC, HVMEM_OWES_ICACHE, 1},
+        {HVMEM_CAP_DIC | HVMEM_CAP_IDC, HVMEM_OWES_ICACHE, 0},
+        {HVMEM_CAP_ICOHERENT, HVMEM_OWES_ICACHE | HVMEM_OWES_DCACHE, 0},
+        {0, HVMEM_OWES_TLB, 0}, /* the host sees to it */
+    };
+    size_t i;
+
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct hvmem_config config = world_config();
+        struct world *world;
+        hvmem_mfn mfn = 0;
+
+        config.flags = HVMEM_CONFIG_NO_CPU_CACHE;
+        config.owed_on_free = cases[i].owed_on_free;
+        world = WORLD_NEW(&config, WORLD_BROADCAST);
+        world->backend.caps.features |= cases[i].features;
+        world_track(world, 0, 64);
+        REQUIRE_EQ(world_bank(world, 0, 64, 0, HVMEM_BANK_DIRTY), HVMEM_OK);
+        if (cases[i].owes)
+            world_owe(world, 0, 64, HVMEM_OWES_ICACHE);
+        CHECK_EQ(expect_lookup(world, 0).owed & HVMEM_OWES_ICACHE,
+                 cases[i].owes ? HVMEM_OWES_ICACHE : 0);
+        REQUIRE_EQ(hvmem_alloc_order(world->heap, 2, &mfn), HVMEM_OK);
+        if (!CHECK_EQ(world_owed(world, mfn, 4), 0) ||
+            !CHECK_EQ(world->counts.icache != 0, cases[i].owes))
+            test_note("case %zu", i);
+        CHECK_EQ(expect_lookup(world, mfn).owed, 0);
+        CHECK_EQ(hvmem_free(world->heap, mfn, 2), HVMEM_OK);
+        WORLD_END(world);
+    }
+}
+
+/*
  * Where a new owner may bypass the caches the zeroes of a scrub do not stay in one, whoever left the dirt:
  * boot memory, the host, the host that scrubs at once.
  */
