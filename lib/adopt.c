@@ -16,11 +16,12 @@
 
 /*
  * Write what the bank counts into its table and mark it clean. 0 if a gather holds frames, perhaps of
- * this bank: it counts itself before it takes one, and taking one clears the mark. Arena lock held.
+ * this bank: it counts itself before it takes one, and taking one clears the mark; or if a block is still to be
+ * merged, which is counted under the lock under which it was entered. Arena lock held.
  */
 static int mark_clean(const struct hvmem_heap *heap, struct hvmem__bank *b)
 {
-    if (__atomic_load_n(&heap->gathers, __ATOMIC_SEQ_CST))
+    if (__atomic_load_n(&heap->gathers, __ATOMIC_SEQ_CST) || hvmem__load(&heap->unmerged))
         return 0;
     b->table->clock = hvmem__load(&heap->clock.now);
     b->table->reserved_frames = b->reserved_frames;
@@ -377,7 +378,7 @@ static hvmem_status give_cached(struct hvmem_heap *heap, struct hvmem__bank *b, 
             work = hvmem__return_block(heap, arena, b, block.mfn,
                                        hvmem__load(hvmem__record_at(b, block.mfn)));
         else if (block.state == HVMEM_BLOCK_FREE)
-            work = hvmem__give_cut(block.order);
+            work = hvmem__leave_unmerged(heap, block.order);
         hvmem__give_on(heap, block.mfn, work);
     }
     return HVMEM_OK;

@@ -88,6 +88,13 @@ HVMEM_INLINE hvmem_u32 hvmem__give_order(hvmem_u32 work)
     return work >> 20;
 }
 
+/* What a give that is cut at `order` returns; until it is gone on with no table is marked clean. */
+HVMEM_INLINE hvmem_u32 hvmem__leave_unmerged(struct hvmem_heap *heap, hvmem_u32 order)
+{
+    hvmem__count(heap, &heap->unmerged, 1);
+    return hvmem__give_cut(order);
+}
+
 /* A block given back that is still to be merged, if work is not 0. */
 struct hvmem__unmerged {
     hvmem_mfn mfn;

@@ -158,6 +158,7 @@ struct hvmem_heap {
     hvmem_u64 flushes;    /* atomic */
     hvmem_u64 flush_cpus; /* atomic */
     hvmem_u64 gathers;    /* open gathers that hold frames; atomic (gathered.h) */
+    hvmem_u64 unmerged;   /* blocks given that are merged on under another hold; atomic (arena.h) */
 
     struct hvmem__passages cleans; /* hvmem_cache_range() */
     struct hvmem__holds holds[HVMEM__HOLD_LINES];

@@ -259,7 +259,7 @@ static HVMEM_NOINLINE hvmem_u32 rise(struct hvmem_heap *heap, struct hvmem__aren
     hvmem__enter(b, mfn, order, hvmem__rec_with_mark(record, block.mark));
     hvmem__arena_offer(heap, arena, order);
     if (hvmem__unlikely(cut))
-        return hvmem__give_cut(order);
+        return hvmem__leave_unmerged(heap, order);
     return 2 * (order - from); /* merging debts costs twice as much */
 }
 
@@ -275,7 +275,7 @@ static HVMEM_NOINLINE hvmem_u32 enter_cut(struct hvmem_heap *heap, struct hvmem_
 {
     hvmem__enter(b, mfn >> order << order, order, hvmem__rec_make(order, HVMEM_BLOCK_FREE, 0));
     hvmem__arena_offer(heap, arena, order);
-    return hvmem__give_cut(order);
+    return hvmem__leave_unmerged(heap, order);
 }
 
 /* As hvmem__arena_merge(). */
@@ -376,5 +376,6 @@ void hvmem__merge_on(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u32 work)
         mfn = mfn >> order << order;
         (void)HVMEM_TEST_POINT("merge_on");
         work = merge_again(heap, mfn, order);
+        hvmem__count(heap, &heap->unmerged, (hvmem_u64)0 - 1);
     }
 }

@@ -61,9 +61,9 @@ HVMEM_API hvmem_status hvmem_node_of(struct hvmem_heap *heap, hvmem_mfn mfn, hvm
 
 /*
  * Drain all caches and mark every table clean. The next call that changes anything clears the mark.
- * Errors: HVMEM_E_BUSY (a gather or a settle is open; a domain has an operation in steps open, or is
- * being built and owes cache work as a whole, which no table says: start it first), HVMEM_E_HOST (the
- * barrier operation failed; nothing is marked).
+ * Errors: HVMEM_E_BUSY (a gather or a settle is open; a free is under way on another CPU; a domain has an
+ * operation in steps open, or is being built and owes cache work as a whole, which no table says: start it
+ * first), HVMEM_E_HOST (the barrier operation failed; nothing is marked).
  */
 HVMEM_API hvmem_status hvmem_quiesce(struct hvmem_heap *heap);
 
