@@ -258,6 +258,9 @@ hvmem_status hvmem__paid(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_m
             hvmem__rec_order(r) != hvmem__rec_order(seen) ||
             hvmem__rec_owner(r) != hvmem__rec_owner(seen))
             return HVMEM_E_FREE;
+        /* A clean is void once a first touch has scrubbed: it leaves with the dirt. */
+        if (hvmem__unlikely(hvmem__rec_untouched(r)))
+            due &= ~(HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE);
         to = hvmem__rec_with_owed(r, hvmem__rec_owed(r) & ~due);
         if (due & HVMEM_OWES_SCRUB)
             to = hvmem__rec_with_dirt(to, HVMEM__DIRT_CLEAN);

@@ -197,7 +197,8 @@ static hvmem__record with_paid(const struct paid *p, const struct holder *h)
         left = clean(p, h->bank, h->head, order, dirt);
         to = hvmem__rec_with_dirt(to, left);
     }
-    if (p->what & HVMEM_OWES_DCACHE && p->lo <= h->head &&
+    /* (Of an untouched one it leaves with the dirt.) */
+    if (p->what & HVMEM_OWES_DCACHE && !hvmem__rec_untouched(to) && p->lo <= h->head &&
         p->hi >= h->head + ((hvmem_u64)1 << order))
         to = hvmem__rec_with_owed(to, hvmem__rec_owed(to) & ~HVMEM_OWES_DCACHE);
     return to;

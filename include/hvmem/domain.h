@@ -61,8 +61,8 @@ struct hvmem_domain_ops {
 
     /*
      * As map, but such that the first access of a vCPU faults: the contents of the frames are still
-     * those of an earlier owner. The fault path pays, then makes the entry valid. Absent: extents with
-     * HVMEM_EXTENT_FIRST_TOUCH are refused.
+     * those of an earlier owner. The fault path pays, by hvmem_domain_foreign() where it is the host's own,
+     * then makes the entry valid. Absent: extents with HVMEM_EXTENT_FIRST_TOUCH are refused.
      */
     hvmem_status (*map_untouched)(void *ctx, hvmem_gfn gfn, hvmem_mfn mfn, hvmem_order order);
 
