@@ -62,7 +62,7 @@ HVMEM_INLINE struct hvmem__bank *hvmem__arena_bank(struct hvmem_heap *heap,
 hvmem_u32 hvmem__arena_give(struct hvmem_heap *heap, struct hvmem__arena *arena,
                             struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record);
 
-/* The same of a block whose frames bank b counts already. */
+/* The same of a block that is counted already (hvmem__frames_come()). */
 hvmem_u32 hvmem__arena_merge(struct hvmem_heap *heap, struct hvmem__arena *arena,
                              struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record);
 

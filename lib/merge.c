@@ -334,8 +334,7 @@ hvmem_u32 hvmem__arena_give(struct hvmem_heap *heap, struct hvmem__arena *arena,
 {
     HVMEM__ASSERT2(&heap->host, hvmem__lock_held(&heap->host, &arena->lock));
     HVMEM__ASSERT2(&heap->host, hvmem__arena_of(heap, b) == arena);
-    arena->moves++;
-    hvmem__store(&b->free_frames, b->free_frames + ((hvmem_u64)1 << hvmem__rec_order(record)));
+    hvmem__frames_come(arena, b, (hvmem_u64)1 << hvmem__rec_order(record));
     return give(heap, arena, b, mfn, record, b->climb);
 }
 

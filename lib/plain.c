@@ -136,7 +136,7 @@ HVMEM_INLINE hvmem_u32 give(struct hvmem_heap *heap, struct hvmem__arena *arena,
     const hvmem__record record = hvmem__rec_make(order, HVMEM_BLOCK_FREE, 0);
 
     hvmem__claim_give(heap, arena, frames);
-    hvmem__store(&b->free_frames, b->free_frames + frames);
+    hvmem__frames_come(arena, b, frames);
     if (!hvmem__set_stays(heap, b, mfn, order))
         return hvmem__arena_merge(heap, arena, b, mfn, record);
     hvmem__enter(b, mfn, order, record);

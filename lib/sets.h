@@ -189,6 +189,14 @@ HVMEM_INLINE void hvmem__add_frames(struct hvmem__bank *b, hvmem_u64 frames)
     hvmem__store(&b->free_frames, b->free_frames + frames);
 }
 
+/* The same for a block that comes to the sets of an arena, b's table not being marked any more. */
+HVMEM_INLINE void hvmem__frames_come(struct hvmem__arena *arena, struct hvmem__bank *b,
+                                     hvmem_u64 frames)
+{
+    arena->moves++;
+    hvmem__store(&b->free_frames, b->free_frames + frames);
+}
+
 /* Frames of free blocks change from one bank's count to the other's. Neither table is marked any more. */
 HVMEM_INLINE void hvmem__move_frames(struct hvmem__bank *from, struct hvmem__bank *to,
                                      hvmem_u64 frames)
