@@ -38,6 +38,14 @@ hvmem_status hvmem__domain_charge(struct hvmem_domain *domain, hvmem_u64 frames)
     return HVMEM_OK;
 }
 
+int hvmem__domain_may_have(const struct hvmem_domain *domain, hvmem_u64 frames)
+{
+    hvmem_u64 pages = domain ? hvmem__load(&domain->pages) : 0;
+    hvmem_u64 limit = domain ? hvmem__load(&domain->limit) : ~(hvmem_u64)0;
+
+    return pages <= limit && frames <= limit - pages;
+}
+
 /* Subtract from a count that holds at least that much. */
 static void subtract(struct hvmem_domain *domain, hvmem_u64 *count, hvmem_u64 frames)
 {

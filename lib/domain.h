@@ -131,6 +131,8 @@ HVMEM_INLINE hvmem_u32 hvmem__owed_as_whole(const struct hvmem_heap *heap, hvmem
  * NULL: nothing.
  */
 hvmem_status hvmem__domain_charge(struct hvmem_domain *domain, hvmem_u64 frames);
+/* Whether a charge would stay below the limit just now. */
+int hvmem__domain_may_have(const struct hvmem_domain *domain, hvmem_u64 frames);
 void hvmem__domain_uncharge(struct hvmem_domain *domain, hvmem_u64 frames);
 
 /*

@@ -87,6 +87,14 @@ HVMEM_INLINE hvmem_u32 hvmem__s2_allowed(const struct hvmem_stage2 *s2, hvmem_u3
                                                                      : rights;
 }
 
+/* The order of what one table of the largest leaves maps. */
+HVMEM_INLINE hvmem_order hvmem__s2_unit(const struct hvmem_stage2 *s2)
+{
+    hvmem_u32 top = hvmem__s2_order(s2->start_level > 1 ? s2->start_level : 1);
+
+    return (s2->largest < top ? s2->largest : top) + 9;
+}
+
 /* Which of leaves[] a leaf of the level is counted in. */
 HVMEM_INLINE hvmem_u32 hvmem__s2_size(hvmem_u32 level)
 {

@@ -90,7 +90,8 @@ static HVMEM_NOINLINE hvmem_status populate(struct hvmem_stage2 *s2, hvmem_gfn g
     if (status)
         return HVMEM_OK;
     span = (hvmem_u64)1 << (leaf.order & 31u);
-    if (leaf.order != 0 && leaf.order != 9 && leaf.order != 18)
+    /* No more than one step: a fault cannot stop. */
+    if ((leaf.order != 0 && leaf.order != 9 && leaf.order != 18) || leaf.order > hvmem__s2_unit(s2))
         status = HVMEM_E_ORDER;
     else if (leaf.mfn & (span - 1))
         status = HVMEM_E_ALIGN;

@@ -10,6 +10,9 @@
 /* Tables freed by one call of teardown, which looks at HVMEM_S2_SLICE entries. */
 #define FREE_TABLES 16u
 
+/* Without max_tables: one table for so many free frames. All that a guest may use takes one for 512. */
+#define RESERVE_SHARE 16u
+
 HVMEM_STATIC_ASSERT(FREE_TABLES <= 64, batch_of_teardown_fits_the_stack);
 
 /* ---- geometry ------------------------------------------------------------------------------- */
@@ -127,6 +130,15 @@ static hvmem_u64 root_value(const struct hvmem_stage2 *s2)
     return s2->f.format == HVMEM_S2_EPT ? root | 3u << 3 | 6u : root;
 }
 
+/* Without FEAT_TTST T0SZ is 39 at most; above it walks fault, or take it for 39 (Arm ARM, VTCR_EL2.T0SZ; ID_AA64MMFR2_EL1.ST). */
+static int is_too_small(const struct hvmem_stage2_config *c)
+{
+    const struct hvmem_backend *be = c->heap->backend;
+
+    return c->format == HVMEM_S2_ARM64 && c->input_bits < 25 &&
+           !(be && (be->caps.features & HVMEM_CAP_SMALL_INPUT));
+}
+
 /*
  * With HVMEM_CAP_FWB the heap cleans nothing for guests whose accesses are write-back whatever they say: this
  * one's must be. Without it these attributes mean something else.
@@ -148,7 +160,7 @@ static hvmem_status init(void *memory, hvmem_size bytes, const struct hvmem_stag
     hvmem_status status = check_config(c);
 
     if (!status)
-        status = check_forced(c);
+        status = is_too_small(c) ? HVMEM_E_UNSUPPORTED : check_forced(c);
     if (status)
         return status;
     if (!memory || bytes < sizeof *s2 || ((hvmem_uptr)memory & (sizeof(hvmem_u64) - 1)))
@@ -231,18 +243,32 @@ struct hvmem_mapping *hvmem_stage2_mapping(struct hvmem_stage2 *s2)
     return s2 ? &s2->mapping : HVMEM_NULL;
 }
 
+/* Whether so many more tables may be taken from the heap at once: a wrong number must not empty it. */
+static hvmem_status may_reserve(const struct hvmem_stage2 *s2, hvmem_u64 more, hvmem_u64 held)
+{
+    hvmem_u64 free = hvmem_free_frames(s2->heap);
+
+    if (s2->max_tables ? more > s2->max_tables - held : more > free / RESERVE_SHARE)
+        return HVMEM_E_LIMIT;
+    if (!hvmem__domain_may_have(s2->domain, more))
+        return HVMEM_E_LIMIT;
+    return more > free ? HVMEM_E_NOMEM : HVMEM_OK;
+}
+
 hvmem_status hvmem_stage2_reserve(struct hvmem_stage2 *s2, hvmem_u64 tables)
 {
     hvmem_status status = HVMEM_OK;
-    hvmem_u64 state;
+    hvmem_u64 state, pool, held;
 
     if (!s2)
         return HVMEM_E_ARG;
-    /* What can never be is refused before anything is taken. */
     state = hvmem__s2_lock(s2);
-    if (s2->max_tables && tables > s2->pool_count + (s2->max_tables - s2->held))
-        status = HVMEM_E_LIMIT;
+    pool = s2->pool_count;
+    held = s2->held;
     hvmem__s2_unlock(s2, state);
+    /* What can never be is refused before anything is taken. */
+    if (tables > pool)
+        status = may_reserve(s2, tables - pool, held);
     if (!status)
         status = hvmem__s2_fill(s2, tables);
     return status ? hvmem__s2_refuse(s2, status, tables) : HVMEM_OK;

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* stage2_map.c: mapping by the largest entries that fit, and looking up. */
+#include "cache.h"
 #include "gathered.h"
 #include "stage2.h"
+#include "walk.h"
 
 /* ---- mapping -------------------------------------------------------------------------------- */
 
 struct piece {
     hvmem_gfn gfn, end;
+    hvmem_gfn limit; /* where the frames end that were looked through: no step goes beyond */
     hvmem_mfn mfn;
     const struct hvmem_stage2_leaf *leaf;
     hvmem_u64 tables;  /* NEED_TABLES: how many */
@@ -23,7 +26,7 @@ static hvmem_u32 level_for(const struct hvmem_stage2 *s2, const struct piece *p)
         hvmem_u64 span = (hvmem_u64)1 << hvmem__s2_order(level);
 
         if (hvmem__s2_order(level) <= s2->largest && !((p->gfn | p->mfn) & (span - 1)) &&
-            p->end - p->gfn >= span)
+            p->limit - p->gfn >= span)
             break;
     }
     return level;
@@ -68,7 +71,7 @@ static hvmem_u32 fill_entries(struct hvmem_stage2 *s2, struct hvmem__s2_path *pa
         n++;
         p->gfn += span;
         p->mfn += span;
-    } while (n < budget && hvmem__s2_index(p->gfn, level) != 0 && p->gfn < p->end && !*slot &&
+    } while (n < budget && hvmem__s2_index(p->gfn, level) != 0 && p->gfn < p->limit && !*slot &&
              level_for(s2, p) == level);
     hvmem__s2_add_count(s2, path, n);
     s2->leaves[hvmem__s2_size(level)] += n;
@@ -103,7 +106,7 @@ static hvmem_status map_step(struct hvmem_stage2 *s2, struct piece *p)
     /* A device cannot fault (and would see the earlier owner's data). */
     if ((p->leaf->state & HVMEM_S2_UNCLEAN) && !hvmem__s2_may_fault(s2))
         return HVMEM_E_BUSY;
-    while (p->gfn < p->end && budget) {
+    while (p->gfn < p->limit && budget) {
         level = level_for(s2, p);
         hvmem__s2_walk(s2, p->gfn, &path);
         if (hvmem__s2_present(&s2->f, path.entry) || path.level > level)
@@ -131,18 +134,55 @@ static hvmem_status flush_rest(struct hvmem_stage2 *s2, struct piece *p)
     return status;
 }
 
+/* Whether a page of tables is among the frames: a guest that reaches one reaches everything. No lock held. */
+static hvmem_status check_frames(const struct hvmem_stage2 *s2, hvmem_mfn mfn, hvmem_u64 frames)
+{
+    hvmem_mfn at = mfn;
+    int found;
+
+    for (;;) {
+        found = hvmem__next_table(s2->heap, &at, mfn + frames);
+        if (found >= 0)
+            return found ? HVMEM_E_GATHERED : HVMEM_OK;
+        hvmem__give_way(s2->heap);
+    }
+}
+
+/*
+ * Look through the frames that the next step may map: those of one table of the entries that it begins
+ * with, or of one entry of 1 GiB. No lock held.
+ */
+static hvmem_status next_frames(const struct hvmem_stage2 *s2, struct piece *p)
+{
+    hvmem_u64 span, rest;
+    hvmem_u32 order;
+
+    if (p->gfn < p->limit)
+        return HVMEM_OK;
+    p->limit = p->end;
+    order = hvmem__s2_order(level_for(s2, p));
+    span = (hvmem_u64)1 << (order < 18 ? order + 9 : order);
+    rest = span - (p->gfn & (span - 1));
+    if (p->end - p->gfn > rest)
+        p->limit = p->gfn + rest;
+    return check_frames(s2, p->mfn, p->limit - p->gfn);
+}
+
 /* [gfn, gfn + frames) as `leaf` says, from its first frame on. HVMEM_AGAIN: may_stop. No lock held. */
 static hvmem_status map_frames(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 frames,
                                const struct hvmem_stage2_leaf *leaf, hvmem_u32 may_stop,
                                hvmem_u64 *done)
 {
-    struct piece p = {gfn, gfn + frames, leaf->mfn, leaf, 0, 0, 0};
-    hvmem_status status = HVMEM_OK;
+    struct piece p = {gfn, gfn + frames, gfn, leaf->mfn, leaf, 0, 0, 0};
     hvmem_gfn asked = gfn;
+    hvmem_status status = HVMEM_OK;
     hvmem_u32 tries = 0;
     hvmem_u64 state;
 
     while (p.gfn < p.end && !status) {
+        status = next_frames(s2, &p);
+        if (status)
+            break;
         state = hvmem__s2_lock(s2);
         status = map_step(s2, &p);
         hvmem__s2_unlock(s2, state);
@@ -221,7 +261,9 @@ hvmem_status hvmem_stage2_map(struct hvmem_stage2 *s2, const struct hvmem_stage2
     if (!s2 || !request)
         return HVMEM_E_ARG;
     status = check_map(s2, request);
-    /* Before anything is unmapped; what decides is the look that is taken under the lock. */
+    /* Before anything is unmapped; what decides is the looks that are taken when it is mapped. */
+    if (!status && (request->flags & HVMEM_S2_REPLACE))
+        status = check_frames(s2, request->mfn, request->frames);
     if (!status && touch_pays(s2, request) && hvmem__s2_shared(s2))
         status = HVMEM_E_BUSY;
     frames = request->frames;

@@ -49,10 +49,7 @@ static HVMEM_CALLBACK hvmem_status ops_map_untouched(void *ctx, hvmem_gfn gfn, h
 /* One table of the largest leaves: what one step maps. */
 static HVMEM_CALLBACK hvmem_order ops_unit(void *ctx)
 {
-    const struct hvmem_stage2 *s2 = ctx;
-    hvmem_u32 top = hvmem__s2_order(s2->start_level > 1 ? s2->start_level : 1);
-
-    return (s2->largest < top ? s2->largest : top) + 9;
+    return hvmem__s2_unit(ctx);
 }
 
 static HVMEM_CALLBACK hvmem_status ops_unmap(void *ctx, hvmem_gfn gfn, hvmem_mfn mfn,

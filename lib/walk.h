@@ -23,4 +23,12 @@ struct hvmem__owned {
 int hvmem__next_owned(struct hvmem_heap *heap, hvmem_u32 owner, hvmem_mfn *at, hvmem_mfn end,
                       struct hvmem__owned *found);
 
+/*
+ * Whether a frame from *at on, below end, is of a table of a stage 2, or gathered (which a table may be whose
+ * flush is not over): 1, and *at says which. 0: none; *at is end. -1: a step's worth of blocks was looked at,
+ * go on from *at. Who asks knows that the frames are not handed on meanwhile. One arena lock section, or
+ * none.
+ */
+int hvmem__next_table(struct hvmem_heap *heap, hvmem_mfn *at, hvmem_mfn end);
+
 #endif

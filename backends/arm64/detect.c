@@ -42,6 +42,8 @@ static hvmem_u64 id_features(const struct hvmem_arm64_ids *ids,
         features |= HVMEM_CAP_FWB;
     if (field(ids->mmfr2, 52) >= 2)
         features |= HVMEM_CAP_BBM2;
+    if (field(ids->mmfr2, 28)) /* ST */
+        features |= HVMEM_CAP_SMALL_INPUT;
     if (ids->ctr >> 28 & 1)
         features |= HVMEM_CAP_IDC;
     if (ids->ctr >> 29 & 1)

@@ -133,6 +133,7 @@ struct hvmem_tlb_flush {
 #define HVMEM_CAP_BBM2          (1ull << 17) /* block size change without break-before-make */
 #define HVMEM_CAP_FLUSH_BY_ASID (1ull << 18) /* SVM TLB_CONTROL 3 exists */
 #define HVMEM_CAP_GLOBAL        (1ull << 19) /* global entries survive a space flush (PGE) */
+#define HVMEM_CAP_SMALL_INPUT   (1ull << 20) /* T0SZ above 39: inputs below 25 bits (FEAT_TTST) */
 
 /* Errata and quirks (struct hvmem_backend_caps.quirks); sources at the detection code. */
 #define HVMEM_QUIRK_REPEAT_TLBI       (1ull << 0) /* one more broadcast TLBI + DSB after each batch */

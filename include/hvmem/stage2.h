@@ -5,18 +5,18 @@
  * Granule 4 KiB, levels numbered as on arm64: 3 holds 4 KiB pages, 2 blocks of 2 MiB, 1 of 1 GiB.
  * Walks of at most four levels: FEAT_LPA2 (VTCR_EL2.DS, 52-bit addresses, level -1), 5-level EPT and NPT
  * under LA57 are not supported; input_bits above 48, or output_bits above 48 on arm64, HVMEM_E_ARG.
- * A mapping exists while its entry carries the library's own present bit; the hardware's valid bit
- * says only whether the guest touched it since access tracking was armed (hvmem/track.h).
- * Hardware never writes these tables: access and dirty bits are set in advance.
+ * A mapping exists while its entry carries the library's own present bit; the hardware's valid bit says only
+ * whether the guest touched it since access tracking was armed (hvmem/track.h). Hardware never writes these
+ * tables: access and dirty bits are set in advance.
  *
- * Every call may be made by several CPUs at once (in the lock regimes that lock): one lock a
- * guest, held for at most one table of entries. Flushes and table allocation happen without it.
- * Whatever changed an entry that hardware could have loaded is invalidated by a gather
- * (hvmem/gather.h) before the call returns, or before the gather is finished that the caller gave.
- * Calls that flush need interrupts on if the host flushes by IPI.
+ * Every call may be made by several CPUs at once (in the lock regimes that lock): one lock a guest, held for
+ * at most one table of entries. Flushes and table allocation happen without it. Whatever changed an entry
+ * that hardware could have loaded is invalidated by a gather (hvmem/gather.h) before the call returns, or
+ * before the gather is finished that the caller gave. Where the host flushes by IPI interrupts must be on.
  *
- * Ranges are in guest frames of 4 KiB. A range that is empty, wraps or exceeds the input size is
- * refused with HVMEM_E_RANGE, so that numbers of a guest may be passed on unchecked.
+ * Ranges are in guest frames of 4 KiB. A range that is empty, wraps or exceeds the input size is refused with
+ * HVMEM_E_RANGE, so that numbers of a guest may be passed on unchecked. No call maps a page that a stage 2 of
+ * the heap has for its tables, nor one that waits in a gather: HVMEM_E_GATHERED.
  */
 #ifndef HVMEM_STAGE2_H
 #define HVMEM_STAGE2_H
@@ -55,8 +55,7 @@ struct hvmem_domain_ops;
 #define HVMEM_S2_FORCE_WB 4u
 /* Map, unmap, protect, merge answer HVMEM_AGAIN after a step if the host wants the CPU: go on behind *done. */
 #define HVMEM_S2_PREEMPTIBLE 8u
-
-#define HVMEM_S2_LEVEL_AUTO 0xffu
+#define HVMEM_S2_LEVEL_AUTO  0xffu
 /* Most entries of one lock hold, and lines that a first-touch fault pays for unless configured or preempted. */
 #define HVMEM_S2_SLICE       512u
 #define HVMEM_S2_TOUCH_LINES 2048u
@@ -73,12 +72,12 @@ struct hvmem_stage2_leaf {
 #define HVMEM_S2_UNCLEAN 2u /* waits for its first touch to be cleaned: disarm before devices */
 
 /*
- * Give a frame for an unmapped guest frame that was accessed: fill *leaf (order 0, 9 or 18; gfn and
- * mfn aligned down to it). HVMEM_OK: it is mapped. HVMEM_AGAIN: the guest shall fault again. Any
- * other: HVMEM_FAULT_UNMAPPED. Called without library locks; may run for one frame on two CPUs:
- * `lost` says that the frame of this answer is not in use, for another CPU's was mapped or an error came; the
- * guest may have written to parts of it before: free it as its owner's. Not called on HVMEM_E_QUARANTINE:
- * the frame may still be reached, and is in quarantine; one not of the heap is the host's to withhold.
+ * Give a frame for an unmapped guest frame that was accessed: fill *leaf (order 0, 9 or 18 of no more than
+ * 512 entries of the largest size; gfn and mfn aligned down to it). HVMEM_OK: it is mapped. HVMEM_AGAIN: the
+ * guest shall fault again. Any other: HVMEM_FAULT_UNMAPPED. Called without library locks; may run for one
+ * frame on two CPUs: `lost` says that the frame of this answer is not in use, for another CPU's was mapped or
+ * an error came; the guest may have written to parts of it before: free it as its owner's. Not called on
+ * HVMEM_E_QUARANTINE: it may still be reached, and is in quarantine; one not of the heap the host withholds.
  */
 struct hvmem_stage2_populate {
     hvmem_status (*give)(void *ctx, hvmem_gfn gfn, hvmem_u32 access,
@@ -90,22 +89,21 @@ struct hvmem_stage2_config {
     hvmem_u32 size;  /* sizeof(struct hvmem_stage2_config) */
     hvmem_u32 flags; /* HVMEM_S2_TRACK, _FIRST_TOUCH, _FORCE_WB, _PREEMPTIBLE */
     hvmem_u32 format;
-    hvmem_u32 input_bits;        /* guest-physical bits: arm64 22 .. 48, others 32 .. 48 */
-    hvmem_u32 start_level;       /* arm64 0 .. 2 (up to 16 root tables); _AUTO: least roots */
-    hvmem_u32 output_bits;       /* machine address bits, 32 .. 52 (arm64 48) */
-    hvmem_u32 id_bits;           /* arm64: VMID 8 or 16 */
-    hvmem_u32 largest;           /* largest order mapped: 0, 9, 18 (NPT, EPT: what the CPU has) */
-    hvmem_node node;             /* of the tables; HVMEM_NODE_ANY */
-    hvmem_u32 touch_lines;       /* cache lines a first-touch fault cleans at most; 0: default */
-    hvmem_u64 max_tables;        /* root included; 0: no limit */
-    struct hvmem_heap *heap;     /* page_shift 12; tables come from it, the frames may */
+    hvmem_u32 input_bits;    /* guest-physical: arm64 25 (FEAT_TTST: 22) .. 48, others 32 .. 48 */
+    hvmem_u32 start_level;   /* arm64 0 .. 2 (up to 16 root tables); _AUTO: least roots */
+    hvmem_u32 output_bits;   /* machine address bits, 32 .. 52 (arm64 48) */
+    hvmem_u32 id_bits;       /* arm64: VMID 8 or 16 */
+    hvmem_u32 largest;       /* largest order mapped: 0, 9, 18 (NPT, EPT: what the CPU has) */
+    hvmem_node node;         /* of the tables; HVMEM_NODE_ANY */
+    hvmem_u32 touch_lines;   /* cache lines a first-touch fault cleans at most; 0: default */
+    hvmem_u64 max_tables;    /* root included; 0: no limit */
+    struct hvmem_heap *heap; /* page_shift 12; tables come from it, the frames may */
     struct hvmem_domain *domain; /* charged for the tables; NULL: the host */
     struct hvmem_space *space;   /* whose translations are invalidated; not loaded before init */
     const struct hvmem_policy *policy; /* NULL: default */
     /*
-     * Where the library reaches table memory: at direct_map + machine address or, if table_at is
-     * not NULL, where that says. Valid as long as the table lives; called with a lock held. Up to 16
-     * root tables lie side by side and must be reached side by side: only the first is asked for.
+     * Where table memory is reached: at direct_map + machine address, or where table_at says (called with a
+     * lock held; valid as long as the table lives). Of up to 16 root tables, side by side, the first is asked.
      */
     hvmem_uptr direct_map;
     void *(*table_at)(void *ctx, hvmem_maddr table);
@@ -152,11 +150,12 @@ HVMEM_API hvmem_status hvmem_stage2_size(const struct hvmem_stage2_config *confi
                                          hvmem_size *bytes);
 
 /*
- * Make an empty stage 2 in memory[0 .. bytes), root tables allocated and zeroed. The memory is the
- * library's until hvmem_stage2_teardown() returned HVMEM_OK, as are the pages for tables: who frees, gathers
- * or shares one by its number is told HVMEM_E_GATHERED.
- * Errors: HVMEM_E_ARG (null, flag, format, level, bits; arm64 without FORCE_WB where the back-end has
- * HVMEM_CAP_FWB), HVMEM_E_UNSUPPORTED (FORCE_WB where it has not), HVMEM_E_VERSION, HVMEM_E_BUFFER, HVMEM_E_ORDER (largest), HVMEM_E_LIMIT (max_tables below the root), those of hvmem_alloc().
+ * Make an empty stage 2 in memory[0 .. bytes), root tables allocated and zeroed. The memory is the library's
+ * until hvmem_stage2_teardown() returned HVMEM_OK, as are the pages for tables: who frees, gathers or shares
+ * one by its number is told HVMEM_E_GATHERED. Errors: HVMEM_E_ARG (null, flag, format, level, bits; arm64
+ * without FORCE_WB where the back-end has HVMEM_CAP_FWB), HVMEM_E_UNSUPPORTED (FORCE_WB where it has not;
+ * input_bits below 25 without HVMEM_CAP_SMALL_INPUT), HVMEM_E_VERSION, HVMEM_E_BUFFER, HVMEM_E_ORDER
+ * (largest), HVMEM_E_LIMIT (max_tables below the root), those of hvmem_alloc().
  */
 HVMEM_API hvmem_status hvmem_stage2_init(void *memory, hvmem_size bytes,
                                          const struct hvmem_stage2_config *config,
@@ -166,23 +165,22 @@ HVMEM_API hvmem_status hvmem_stage2_init(void *memory, hvmem_size bytes,
  * Map a range with the largest entries that fit its alignment. *done (may be NULL): how many frames, from the
  * first on, are mapped by this call on return. Only where something was replaced is anything invalidated.
  * Errors: HVMEM_E_RANGE (also: machine frames beyond output_bits), HVMEM_E_ARG (rights, type, flag),
- * HVMEM_E_VERSION, HVMEM_E_BUSY (something is mapped there, or the first touch is to pay and a device walks
- * the tables), HVMEM_E_LIMIT, HVMEM_E_PHASE (torn down), those of hvmem_alloc() for tables; after a flush
- * that failed, those of the flush of everything that comes first then.
+ * HVMEM_E_VERSION, HVMEM_E_GATHERED (above; nothing was replaced), HVMEM_E_BUSY (something is mapped there,
+ * or the first touch is to pay and a device walks the tables), HVMEM_E_LIMIT, HVMEM_E_PHASE (torn down),
+ * those of hvmem_alloc() for tables; after a flush that failed, those of the flush of everything then.
  */
 HVMEM_API hvmem_status hvmem_stage2_map(struct hvmem_stage2 *s2,
                                         const struct hvmem_stage2_map *request, hvmem_u64 *done);
 
 /*
- * Unmap what is mapped in a range; holes are passed over. Entries that lie in it only in part are
- * split; tables left empty are freed. gather: one begun on hvmem_stage2_mapping() for at least the
- * range; the caller then finishes it, and frees nothing of it before (what is mapped there before, by a
- * fault too, costs a flush of its own). NULL: flushed on return. *done: frames of the range dealt with,
- * from the first on; those behind are unchanged. Tables out of more than HVMEM_GATHER_WINDOWS spans of
- * 2^32 frames are flushed for and freed on the way. Errors: HVMEM_E_RANGE, HVMEM_E_PHASE, HVMEM_E_ARG,
- * HVMEM_E_STALE (the gather is over); where an entry must be split: HVMEM_E_LIMIT, those of hvmem_alloc(),
- * HVMEM_E_BUSY (a device walks the tables, whose access would be lost, and the machine asks for
- * break-before-make; or other CPUs changed it 16 times meanwhile). The entry is mapped as before then.
+ * Unmap what is mapped in a range; holes are passed over. Entries that lie in it only in part are split;
+ * tables left empty are freed. gather: one begun on hvmem_stage2_mapping() for at least the range; the caller
+ * then finishes it, and frees nothing of it before (what is mapped there before, by a fault too, costs a flush
+ * of its own). NULL: flushed on return. *done: frames of the range dealt with, from the first on; those behind
+ * are unchanged. Tables out of more than HVMEM_GATHER_WINDOWS spans of 2^32 frames are flushed for and freed
+ * on the way. Errors: HVMEM_E_RANGE, HVMEM_E_PHASE, HVMEM_E_ARG, HVMEM_E_STALE (the gather is over); where an
+ * entry must be split, which stays as before: HVMEM_E_LIMIT, those of hvmem_alloc(), HVMEM_E_BUSY (a device
+ * walks the tables, whose access would be lost where the machine breaks before it makes; or 16 tries failed).
  */
 HVMEM_API hvmem_status hvmem_stage2_unmap(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 frames,
                                           struct hvmem_gather *gather, hvmem_u64 *done);
@@ -207,23 +205,26 @@ HVMEM_API hvmem_status hvmem_stage2_lookup(struct hvmem_stage2 *s2, hvmem_gfn gf
                                            struct hvmem_stage2_leaf *leaf);
 
 /*
- * The guest faulted at a guest-physical byte address. access: one or more of R, W, X. At most one table
- * is pushed down, or touch_lines lines cleaned. *outcome: HVMEM_FAULT_*.
- * Errors: HVMEM_E_RANGE, HVMEM_E_ARG, HVMEM_E_PHASE, HVMEM_E_QUARANTINE (see `lost`), those of
- * hvmem_stage2_map().
+ * The guest faulted at a guest-physical byte address. access: one or more of R, W, X. At most one table is
+ * pushed down, touch_lines lines are cleaned or 512 entries mapped. *outcome: HVMEM_FAULT_*. Errors:
+ * HVMEM_E_RANGE, _ARG, _PHASE, _ORDER (of `give`), _QUARANTINE (see `lost`), those of hvmem_stage2_map().
  */
 HVMEM_API hvmem_status hvmem_stage2_fault(struct hvmem_stage2 *s2, hvmem_u64 gpa, hvmem_u32 access,
                                           hvmem_u32 *outcome);
 
-/* Take tables from the heap in advance, so that `tables` are in the pool. HVMEM_E_LIMIT: none was taken. */
+/*
+ * Take tables from the heap in advance, so that `tables` are in the pool. None is taken where that would be
+ * more than max_tables (without it: one for 16 free frames) or the domain's limit, HVMEM_E_LIMIT, or than are
+ * free, HVMEM_E_NOMEM.
+ */
 HVMEM_API hvmem_status hvmem_stage2_reserve(struct hvmem_stage2 *s2, hvmem_u64 tables);
 
 /*
  * Unmap and free everything, tables and root, in slices: HVMEM_AGAIN until done, also while another CPU
  * pays for a first touch that it began before. One whole-space flush before the first table is freed. Other
  * calls are refused from the first slice on; those under way then end as they would, and the memory is the
- * caller's when the last of them has returned. No CPU may load the root again. Errors: HVMEM_E_STALE, HVMEM_E_BUSY (another CPU is in it, a device
- * shares the tables, a gather is open), HVMEM_E_PHASE (done already).
+ * caller's when the last of them has returned. No CPU may load the root again. Errors: HVMEM_E_STALE,
+ * HVMEM_E_BUSY (another CPU is in it, a device shares the tables, a gather is open), HVMEM_E_PHASE (done).
  */
 HVMEM_API hvmem_status hvmem_stage2_teardown(struct hvmem_stage2 *s2, struct hvmem_cursor *cursor);
 
@@ -231,9 +232,8 @@ HVMEM_API hvmem_status hvmem_stage2_stats(struct hvmem_stage2 *s2,
                                           struct hvmem_stage2_stats *stats);
 
 /*
- * What to load: arm64 VTTBR_EL2, EPT the EPTP, NPT the nested CR3; id: VMID (others 0).
- * hvmem_stage2_control(): arm64 VTCR_EL2 without its PS field (bits 18:16); others 0.
- * Errors: HVMEM_E_RANGE (id wider than id_bits), HVMEM_E_PHASE.
+ * What to load: arm64 VTTBR_EL2, EPT the EPTP, NPT the nested CR3; id: VMID (others 0). HVMEM_E_RANGE (id
+ * wider than id_bits), HVMEM_E_PHASE. control: arm64 VTCR_EL2 without its PS field (bits 18:16); others 0.
  */
 HVMEM_API hvmem_status hvmem_stage2_root(const struct hvmem_stage2 *s2, hvmem_u32 id,
                                          hvmem_u64 *value);

@@ -18,7 +18,7 @@
 #include <hvmem/track.h>
 
 /* CPUs, and slots of the TLB of each, unless a test wants others. */
-enum { RIG_FRAMES = 4096, RIG_BASE = 0x40000, RIG_CPUS = 2, RIG_SLOTS = 96 };
+enum { RIG_FRAMES = 4096, RIG_BASE = 0x8000000, RIG_CPUS = 2, RIG_SLOTS = 96 };
 
 struct stage2_rig {
     struct hvmem_stage2_config config; /* defaults set by stage2_rig_prepare() */

@@ -63,7 +63,12 @@ TEST(features_of_id_registers)
     rig.ids.ctr |= 3u << 28;
     rig.ids.mmfr1 = 0;
     rig.config.flags = HVMEM_ARM64_FWB;
+    rig.ids.mmfr2 |= 1ull << 28;
     REQUIRE_EQ(hvmem_arm64_init(&rig.m, &rig.be, &rig.config), HVMEM_OK);
+    CHECK(rig.be.caps.features & HVMEM_CAP_SMALL_INPUT);
+    rig.ids.mmfr2 &= ~(15ull << 28);
+    REQUIRE_EQ(hvmem_arm64_init(&rig.m, &rig.be, &rig.config), HVMEM_OK);
+    CHECK(!(rig.be.caps.features & HVMEM_CAP_SMALL_INPUT));
     CHECK(rig.be.caps.features & HVMEM_CAP_RANGE);
     CHECK(rig.be.caps.features & HVMEM_CAP_OUTER);
     CHECK(rig.be.caps.features & HVMEM_CAP_TTL);

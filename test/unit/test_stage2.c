@@ -81,7 +81,10 @@ TEST(geometry_of_arm64_roots)
                  {44, HVMEM_S2_LEVEL_AUTO, 1, 2},
                  {48, 0, 1, 2},
                  {30, HVMEM_S2_LEVEL_AUTO, 1, 0},
-                 {34, 2, 16, 0}};
+                 {34, 2, 16, 0},
+                 {25, HVMEM_S2_LEVEL_AUTO, 1, 0},
+                 {24, HVMEM_S2_LEVEL_AUTO, 1, 0},
+                 {23, 2, 1, 0}};
     uint64_t top, vtcr, root;
     unsigned i;
 
@@ -89,6 +92,8 @@ TEST(geometry_of_arm64_roots)
         stage2_rig_prepare(&rig, HVMEM_S2_ARM64);
         rig.config.input_bits = known[i].bits;
         rig.config.start_level = known[i].start;
+        if (known[i].bits < 25)
+            rig.features |= HVMEM_CAP_SMALL_INPUT;
         REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
         CHECK_EQ(rig_stats(&rig).root_tables, known[i].tables);
         vtcr = hvmem_stage2_control(rig.s2);
@@ -110,6 +115,26 @@ TEST(geometry_of_arm64_roots)
         CHECK_EQ(rig_stats(&rig).tables, known[i].tables);
         stage2_rig_finish(&rig);
     }
+}
+
+/* T0SZ above 39 means what it says on CPUs with FEAT_TTST alone. */
+TEST(small_inputs_need_a_machine_that_has_them)
+{
+    static unsigned char memory[8192] __attribute__((aligned(64)));
+    struct hvmem_stage2_config config;
+    struct hvmem_stage2 *s2;
+    uint64_t before;
+    unsigned bits;
+
+    stage2_rig_begin(&rig, HVMEM_S2_ARM64);
+    config = rig.config;
+    before = rig.reported;
+    for (bits = 22; bits < 25; bits++) {
+        config.input_bits = bits;
+        CHECK_EQ(hvmem_stage2_init(memory, sizeof memory, &config, &s2), HVMEM_E_UNSUPPORTED);
+    }
+    CHECK_EQ(rig.reported - before, 3);
+    stage2_rig_finish(&rig);
 }
 
 TEST(refuses_geometry_that_hardware_has_not)

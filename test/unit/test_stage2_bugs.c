@@ -291,6 +291,44 @@ TEST(B39_a_flush_that_fails_leaves_the_block_mapped)
 
 /* ---- tables: accounting and limits ---------------------------------------------------------- */
 
+/* A wrong number takes nothing, whatever bounds it; what is asked for within bounds is there. */
+TEST(a_reserve_does_not_empty_the_heap)
+{
+    static const uint64_t wrong[] = {~0ull, ~0ull >> 12, RIG_FRAMES, RIG_FRAMES / 16 + 1};
+    uint64_t left, before;
+    unsigned i;
+
+    stage2_rig_prepare(&rig, HVMEM_S2_ARM64);
+    rig.charged = 1;
+    REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
+    left = hvmem_free_frames(rig.heap);
+    before = rig.reported;
+    for (i = 0; i < 4; i++)
+        CHECK_EQ(hvmem_stage2_reserve(rig.s2, wrong[i]), HVMEM_E_LIMIT);
+    CHECK_EQ(hvmem_domain_limit(rig.domain, 8), HVMEM_OK); /* of which the root is one */
+    CHECK_EQ(hvmem_stage2_reserve(rig.s2, 8), HVMEM_E_LIMIT);
+    CHECK_EQ(rig_stats(&rig).pool, 0);
+    CHECK_EQ(hvmem_free_frames(rig.heap), left);
+    CHECK_EQ(rig.reported, before); /* nobody's mistake */
+    CHECK_EQ(hvmem_stage2_reserve(rig.s2, 7), HVMEM_OK);
+    CHECK_EQ(rig_stats(&rig).pool, 7);
+    CHECK_EQ(hvmem_stage2_reserve(rig.s2, 3), HVMEM_OK);
+    CHECK_EQ(hvmem_domain_limit(rig.domain, ~0ull), HVMEM_OK);
+    CHECK_EQ(hvmem_stage2_reserve(rig.s2, hvmem_free_frames(rig.heap) / 16), HVMEM_OK);
+    stage2_rig_finish(&rig);
+    /* The limit may be above what there is. */
+    stage2_rig_prepare(&rig, HVMEM_S2_ARM64);
+    rig.config.max_tables = 1u << 20;
+    REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
+    left = hvmem_free_frames(rig.heap);
+    CHECK_EQ(hvmem_stage2_reserve(rig.s2, left + 1), HVMEM_E_NOMEM);
+    CHECK_EQ(hvmem_stage2_reserve(rig.s2, 1u << 20), HVMEM_E_LIMIT);
+    CHECK_EQ(hvmem_free_frames(rig.heap), left);
+    CHECK_EQ(hvmem_stage2_reserve(rig.s2, 300), HVMEM_OK);
+    CHECK_EQ(rig_stats(&rig).pool, 300);
+    stage2_rig_finish(&rig);
+}
+
 TEST(tables_have_a_limit_and_an_owner)
 {
     struct hvmem_domain_stats owner;
@@ -562,6 +600,36 @@ TEST(frames_on_demand)
     stage2_rig_finish(&rig);
 }
 
+/* One fault maps no more than one table of entries: what would take 262,144 is refused. */
+TEST(blocks_on_demand_are_one_step)
+{
+    static const struct {
+        hvmem_u32 largest, order;
+        uint32_t entries; /* 0: refused */
+    } kinds[] = {{0, 9, 512}, {0, 18, 0}, {9, 9, 1}, {9, 18, 512}, {18, 18, 1}};
+    hvmem_u32 outcome;
+    unsigned i;
+
+    for (i = 0; i < 5; i++) {
+        given = lost = 0;
+        give_state = 0;
+        answer = HVMEM_OK;
+        give_order = kinds[i].order;
+        stage2_rig_prepare(&rig, HVMEM_S2_EPT);
+        rig.config.largest = kinds[i].largest;
+        rig.config.populate.give = give;
+        rig.config.populate.lost = lose;
+        REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
+        CHECK_EQ(hvmem_stage2_fault(rig.s2, 0x7000, WALK_R, &outcome),
+                 kinds[i].entries ? HVMEM_OK : HVMEM_E_ORDER);
+        CHECK_EQ(outcome, kinds[i].entries ? HVMEM_FAULT_ENTER : HVMEM_FAULT_UNMAPPED);
+        CHECK_EQ(lost, !kinds[i].entries);
+        CHECK_EQ(rig_stats(&rig).frames, kinds[i].entries ? 1ull << kinds[i].order : 0);
+        CHECK_EQ(rig_stats(&rig).leaves[kinds[i].largest / 9], kinds[i].entries);
+        stage2_rig_finish(&rig);
+    }
+}
+
 TEST(unclean_frames_on_demand_are_refused_beside_a_device)
 {
     struct hvmem_notifier device;
@@ -601,7 +669,7 @@ TEST(a_gather_that_is_over_takes_nothing)
 
     stage2_rig_prepare(&rig, HVMEM_S2_ARM64);
     REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
-    CHECK_EQ(rig_map(&rig, 5, 1, RIG_BASE, WALK_R, 0, NULL), HVMEM_OK);
+    CHECK_EQ(rig_map(&rig, 5, 1, 0x1000, WALK_R, 0, NULL), HVMEM_OK);
     memset(&gather, 0, sizeof gather);
     CHECK_EQ(hvmem_stage2_unmap(rig.s2, 5, 1, &gather, &done), HVMEM_E_STALE);
     CHECK_EQ(hvmem_gather_begin(&gather, hvmem_stage2_mapping(rig.s2), 0, 0x5000, 4096), HVMEM_OK);
@@ -621,8 +689,8 @@ TEST(only_what_a_gather_holds_is_flushed_before_a_map)
 
     stage2_rig_prepare(&rig, HVMEM_S2_ARM64);
     REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
-    CHECK_EQ(rig_map(&rig, 0x200, 16, RIG_BASE, WALK_R, 0, NULL), HVMEM_OK);
-    CHECK_EQ(rig_map(&rig, 0x500, 1, RIG_BASE, WALK_R, 0, NULL), HVMEM_OK);
+    CHECK_EQ(rig_map(&rig, 0x200, 16, 0x1000, WALK_R, 0, NULL), HVMEM_OK);
+    CHECK_EQ(rig_map(&rig, 0x500, 1, 0x1000, WALK_R, 0, NULL), HVMEM_OK);
     CHECK(rig_access(&rig, 0, 0x205000, WALK_R) >= 0);
     rig.flushes = 0;
     memset(&gather, 0, sizeof gather);
@@ -630,7 +698,7 @@ TEST(only_what_a_gather_holds_is_flushed_before_a_map)
              HVMEM_OK);
     CHECK_EQ(hvmem_stage2_unmap(rig.s2, 0x205, 1, &gather, &done), HVMEM_OK);
     CHECK_EQ(rig.flushes, 0);
-    CHECK_EQ(rig_map(&rig, 0x504, 2, RIG_BASE, WALK_R, 0, NULL), HVMEM_OK);
+    CHECK_EQ(rig_map(&rig, 0x504, 2, 0x1000, WALK_R, 0, NULL), HVMEM_OK);
     CHECK_EQ(rig.flushes, 0);
     CHECK_EQ(rig_map(&rig, 0x205, 1, RIG_BASE + 99, WALK_R, 0, NULL), HVMEM_OK);
     CHECK_EQ(rig.flushes, 1);
@@ -638,7 +706,7 @@ TEST(only_what_a_gather_holds_is_flushed_before_a_map)
     CHECK_EQ(hvmem_gather_finish(&gather), HVMEM_OK);
     rig.flushes = 0;
     CHECK_EQ(hvmem_stage2_unmap(rig.s2, 0x205, 1, NULL, &done), HVMEM_OK);
-    CHECK_EQ(rig_map(&rig, 0x205, 1, RIG_BASE, WALK_R, 0, NULL), HVMEM_OK);
+    CHECK_EQ(rig_map(&rig, 0x205, 1, 0x1000, WALK_R, 0, NULL), HVMEM_OK);
     CHECK_EQ(rig.flushes, 1); /* the unmap's own */
     stage2_rig_close(&rig);
 }

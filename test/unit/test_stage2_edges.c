@@ -60,7 +60,7 @@ TEST(arming_keeps_what_tables_count)
             rig.config.output_bits = 48;
             rig.config.start_level = 0;
             REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
-            CHECK_EQ(rig_map(&rig, 0, n * GIB, GIB, 7, 0, NULL), HVMEM_OK);
+            CHECK_EQ(rig_map(&rig, 0, n * GIB, 1024 * GIB, 7, 0, NULL), HVMEM_OK);
             CHECK_EQ(rig_arm(&rig), HVMEM_OK);
             CHECK_EQ(hvmem_stage2_unmap(rig.s2, 0, GIB, NULL, NULL), HVMEM_OK);
             for (i = 1; i < n; i++)

@@ -16,6 +16,10 @@ static struct stage2_rig rig;
 static hvmem_mfn guest; /* a block of 2^9 frames, the guest's */
 static struct hvmem_block table[MOST];
 static unsigned tables;
+static int on_demand; /* the host gives what faults ask for */
+static hvmem_status give(void *ctx, hvmem_gfn gfn, hvmem_u32 access,
+                         struct hvmem_stage2_leaf *leaf);
+static void lose(void *ctx, hvmem_gfn gfn, const struct hvmem_stage2_leaf *leaf);
 
 /* Every block but the guest's is a table's. */
 static void find_tables(void)
@@ -36,6 +40,10 @@ static void open_tables(uint32_t format, hvmem_u32 charged, int roots)
 
     stage2_rig_prepare(&rig, format);
     rig.charged = charged;
+    if (on_demand) {
+        rig.config.populate.give = give;
+        rig.config.populate.lost = lose;
+    }
     if (roots) {
         rig.config.input_bits = 33;
         rig.config.start_level = 2;
@@ -142,6 +150,115 @@ TEST(no_call_takes_a_table_by_its_number)
         every_call(HVMEM_S2_ARM64, charged, 1);
         every_call(HVMEM_S2_NPT, charged, 0);
         every_call(HVMEM_S2_EPT, charged, 0);
+    }
+}
+
+/* ---- as a guest's frame --------------------------------------------------------------------------- */
+
+static hvmem_mfn given; /* what the host gives on demand */
+static hvmem_u32 given_order;
+static unsigned lost;
+
+static hvmem_status give(void *ctx, hvmem_gfn gfn, hvmem_u32 access, struct hvmem_stage2_leaf *leaf)
+{
+    (void)ctx;
+    (void)gfn;
+    (void)access;
+    leaf->mfn = given;
+    leaf->order = given_order;
+    leaf->rights = HVMEM_S2_RWX;
+    return HVMEM_OK;
+}
+
+static void lose(void *ctx, hvmem_gfn gfn, const struct hvmem_stage2_leaf *leaf)
+{
+    (void)ctx;
+    (void)gfn;
+    lost += leaf->mfn == given;
+}
+
+/* No call makes it the guest's at gfn 0x40000 and behind, alone or in the middle of more. */
+static void try_to_map(hvmem_mfn mfn)
+{
+    const hvmem_gfn at = 0x40000;
+    struct hvmem_stage2_map replace = {.size = sizeof replace, .flags = HVMEM_S2_REPLACE};
+    struct hvmem_domain_ops ops;
+    hvmem_u64 done = 9, frames = rig_stats(&rig).frames;
+    uint64_t before = rig.reported;
+    hvmem_u32 outcome;
+
+    hvmem_stage2_ops(&ops);
+    CHECK_EQ(rig_map(&rig, at, 1, mfn, HVMEM_S2_R, HVMEM_S2_WB, &done), HVMEM_E_GATHERED);
+    CHECK_EQ(done, 0);
+    CHECK_EQ(rig_map(&rig, at, 1, mfn, HVMEM_S2_R, HVMEM_S2_DEVICE, NULL), HVMEM_E_GATHERED);
+    /* The last of a few, in a block of 2 MiB, and where one begins before the heap. */
+    CHECK_EQ(rig_map(&rig, at + 1, 3, mfn - 2, HVMEM_S2_R, HVMEM_S2_WB, NULL), HVMEM_E_GATHERED);
+    CHECK_EQ(rig_map(&rig, at, 512, mfn & ~511ull, HVMEM_S2_R, HVMEM_S2_WB, NULL),
+             HVMEM_E_GATHERED);
+    CHECK_EQ(rig_map(&rig, at, 0x40000, RIG_BASE, HVMEM_S2_R, HVMEM_S2_WB, NULL), HVMEM_E_GATHERED);
+    CHECK_EQ(ops.map(rig.s2, at, mfn, 0), HVMEM_E_GATHERED);
+    CHECK_EQ(ops.map(rig.s2, at, mfn & ~15ull, 4), HVMEM_E_GATHERED);
+    CHECK_EQ(ops.map_untouched(rig.s2, at, mfn, 0), HVMEM_E_GATHERED);
+    CHECK_EQ(rig_stats(&rig).frames, frames);
+    /* What it would replace stays. */
+    replace.frames = 512;
+    replace.mfn = mfn & ~511ull;
+    replace.rights = HVMEM_S2_R;
+    CHECK_EQ(hvmem_stage2_map(rig.s2, &replace, &done), HVMEM_E_GATHERED);
+    CHECK_EQ(done, 0);
+    CHECK_EQ(rig_stats(&rig).frames, frames);
+    CHECK_EQ(rig.reported - before, 9);
+    lost = 0;
+    for (given_order = 0; given_order <= 18; given_order += 9) {
+        given = mfn >> given_order << given_order;
+        CHECK_EQ(hvmem_stage2_fault(rig.s2, at << 12, HVMEM_S2_R, &outcome), HVMEM_E_GATHERED);
+        CHECK_EQ(outcome, HVMEM_FAULT_UNMAPPED);
+    }
+    CHECK_EQ(lost, 3);
+    CHECK_EQ(rig_stats(&rig).frames, frames);
+}
+
+static void no_guest_maps_one(uint32_t format, hvmem_u32 charged, int roots)
+{
+    struct hvmem_gather gather = {0};
+    unsigned i, k, waiting = 0;
+    hvmem_u64 done;
+
+    on_demand = 1;
+    open_tables(format, charged, roots);
+    on_demand = 0;
+    for (i = 0; i < tables; i++)
+        for (k = 0; k < 1u << table[i].order; k++)
+            try_to_map(table[i].mfn + k);
+    check_guest();
+    /* Nor one that waits in a gather, to be a table again. */
+    CHECK_EQ(hvmem_gather_begin(&gather, hvmem_stage2_mapping(rig.s2), 0, 0, 1ull << 32), HVMEM_OK);
+    CHECK_EQ(hvmem_stage2_unmap(rig.s2, 0x7fe00, 512, &gather, &done), HVMEM_OK);
+    for (i = 0; i < tables; i++) {
+        struct hvmem_block now;
+
+        CHECK_EQ(hvmem_lookup(rig.heap, table[i].mfn, &now), HVMEM_OK);
+        if (now.state != HVMEM_BLOCK_GATHERED)
+            continue;
+        try_to_map(table[i].mfn);
+        waiting++;
+    }
+    CHECK(waiting != 0);
+    CHECK_EQ(hvmem_gather_finish(&gather), HVMEM_OK);
+    CHECK_EQ(rig_map(&rig, 0x7fe01, 3, guest, HVMEM_S2_RWX, HVMEM_S2_WB, NULL), HVMEM_OK);
+    check_guest();
+    close_tables();
+}
+
+TEST(no_guest_maps_a_table)
+{
+    hvmem_u32 charged;
+
+    for (charged = 0; charged < 2; charged++) {
+        no_guest_maps_one(HVMEM_S2_ARM64, charged, 0);
+        no_guest_maps_one(HVMEM_S2_ARM64, charged, 1);
+        no_guest_maps_one(HVMEM_S2_NPT, charged, 0);
+        no_guest_maps_one(HVMEM_S2_EPT, charged, 0);
     }
 }
 
