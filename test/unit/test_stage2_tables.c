@@ -14,6 +14,7 @@
 
 static struct stage2_rig rig;
 static hvmem_mfn guest; /* a block of 2^9 frames, the guest's */
+static hvmem_mfn lone;  /* a frame of its own before most tables */
 static struct hvmem_block table[MOST];
 static unsigned tables;
 static int on_demand; /* the host gives what faults ask for */
@@ -29,7 +30,8 @@ static void find_tables(void)
 
     tables = 0;
     while (hvmem_walk(rig.heap, &cursor, &block) == HVMEM_AGAIN)
-        if (block.state == HVMEM_BLOCK_ALLOCATED && block.mfn != guest && tables < MOST)
+        if (block.state == HVMEM_BLOCK_ALLOCATED && block.mfn != guest && block.mfn != lone &&
+            tables < MOST)
             table[tables++] = block;
 }
 
@@ -50,6 +52,9 @@ static void open_tables(uint32_t format, hvmem_u32 charged, int roots)
     }
     REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
     request.domain = rig.domain;
+    request.order = 0;
+    REQUIRE_EQ(hvmem_alloc(rig.heap, &request, &lone), HVMEM_OK);
+    request.order = 9;
     REQUIRE_EQ(hvmem_alloc(rig.heap, &request, &guest), HVMEM_OK);
     CHECK_EQ(rig_map(&rig, 0, 512, guest, HVMEM_S2_RWX, HVMEM_S2_WB, NULL), HVMEM_OK);
     CHECK_EQ(rig_map(&rig, 0x7fe01, 3, guest, HVMEM_S2_RWX, HVMEM_S2_WB, NULL), HVMEM_OK);
@@ -62,6 +67,7 @@ static void close_tables(void)
 {
     stage2_rig_close(&rig);
     CHECK_EQ(hvmem_free_owned(rig.heap, guest, 9, rig.domain, 0), HVMEM_OK);
+    CHECK_EQ(hvmem_free_owned(rig.heap, lone, 0, rig.domain, 0), HVMEM_OK);
     CHECK_EQ(hvmem_free_frames(rig.heap), RIG_FRAMES);
 }
 
@@ -221,7 +227,7 @@ static void try_to_map(hvmem_mfn mfn)
 static void no_guest_maps_one(uint32_t format, hvmem_u32 charged, int roots)
 {
     struct hvmem_gather gather = {0};
-    unsigned i, k, waiting = 0;
+    unsigned i, k, waiting = 0, behind = 0;
     hvmem_u64 done;
 
     on_demand = 1;
@@ -230,6 +236,18 @@ static void no_guest_maps_one(uint32_t format, hvmem_u32 charged, int roots)
     for (i = 0; i < tables; i++)
         for (k = 0; k < 1u << table[i].order; k++)
             try_to_map(table[i].mfn + k);
+    /* Behind a frame that the guest may have. */
+    for (i = 0; i < tables; i++) {
+        if (table[i].mfn < lone)
+            continue;
+        behind++;
+        CHECK_EQ(
+            rig_map(&rig, 0x40000, table[i].mfn - lone + 1, lone, HVMEM_S2_R, HVMEM_S2_WB, NULL),
+            HVMEM_E_GATHERED);
+        CHECK_EQ(hvmem_stage2_unmap(rig.s2, 0x40000, table[i].mfn - lone + 1, NULL, NULL),
+                 HVMEM_OK);
+    }
+    CHECK(behind > 1);
     check_guest();
     /* Nor one that waits in a gather, to be a table again. */
     CHECK_EQ(hvmem_gather_begin(&gather, hvmem_stage2_mapping(rig.s2), 0, 0, 1ull << 32), HVMEM_OK);
@@ -287,6 +305,7 @@ TEST(table_of_a_bad_frame_stays)
             CHECK_EQ(hvmem_online(rig.heap, table[i].mfn), HVMEM_OK);
         }
         CHECK_EQ(hvmem_free_owned(rig.heap, guest, 9, rig.domain, 0), HVMEM_OK);
+        CHECK_EQ(hvmem_free_owned(rig.heap, lone, 0, rig.domain, 0), HVMEM_OK);
         CHECK_EQ(hvmem_free_frames(rig.heap), RIG_FRAMES);
     }
 }
