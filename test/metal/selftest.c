@@ -147,7 +147,7 @@ static void check_stale(void)
 {
     uint64_t *one = metal_pages(METAL_PAGE_BYTES, METAL_PAGE_BYTES);
     uint64_t *two = metal_pages(METAL_PAGE_BYTES, METAL_PAGE_BYTES);
-    const uintptr_t va = metal_window() + 0x155000;
+    const uintptr_t va = metal_window() + METAL_WINDOW_APART;
     unsigned stale = 0, stale_flushed = 0;
 
     fill(one, 1);

@@ -168,6 +168,11 @@ void *metal_pages(size_t bytes, size_t align);
 /* ---- the test window: virtual space that only tests map ---- */
 
 #define METAL_WINDOW_BYTES (4ull << 30)
+/*
+ * Offset of a page whose translation nothing else pushes out: Bochs' TLB has one place for all pages of the
+ * same number modulo 2048, and x86 images use memory from 1 MiB on, below 8 MiB.
+ */
+#define METAL_WINDOW_APART 0xff000ul
 #define METAL_4K           12u
 #define METAL_2M           21u
 #define METAL_1G           30u

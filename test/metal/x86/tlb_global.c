@@ -181,7 +181,7 @@ static int tlb_global(void)
 
     old_page = metal_pages(METAL_PAGE_BYTES, METAL_PAGE_BYTES);
     new_page = metal_pages(METAL_PAGE_BYTES, METAL_PAGE_BYTES);
-    va = metal_window() + 0x155000;
+    va = metal_window() + METAL_WINDOW_APART;
     *old_page = OLD;
     *new_page = NEW;
     if (metal_start_cpus(NULL) < 2) {
