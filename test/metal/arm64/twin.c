@@ -39,7 +39,6 @@ void twin_ids(struct hvmem_arm64_ids *ids)
     ids->midr = read_sysreg(midr_el1);
     ids->ctr = read_sysreg(ctr_el0);
     ids->dczid = read_sysreg(dczid_el0);
-    ids->clidr = read_sysreg(clidr_el1);
     ids->isar0 = read_sysreg(id_aa64isar0_el1);
     ids->isar1 = read_sysreg(id_aa64isar1_el1);
     ids->mmfr0 = read_sysreg(id_aa64mmfr0_el1);
@@ -57,6 +56,7 @@ void twin_learn(struct hvmem_record *record)
         (void)hvmem_record_set(record, A64_CCSIDR_EL1, select, read_sysreg(ccsidr_el1));
     }
     metal_irq_restore(irq);
+    (void)hvmem_record_set(record, A64_CLIDR_EL1, 0, read_sysreg(clidr_el1));
     (void)hvmem_record_set(record, A64_TCR_EL1, 0, read_sysreg(tcr_el1));
     (void)hvmem_record_set(record, A64_SCTLR_EL1, 0, read_sysreg(sctlr_el1));
 }
