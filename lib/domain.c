@@ -5,7 +5,6 @@
 #include "claim.h"
 #include "clock.h"
 #include "credit.h"
-#include "free.h"
 #include "settle.h"
 #include "testpoint.h"
 
@@ -89,6 +88,25 @@ hvmem_status hvmem__domain_enter(struct hvmem_domain *domain, int *counted)
 void hvmem__domain_leave(struct hvmem_domain *domain)
 {
     add_calls(domain, (hvmem_u32)-1);
+}
+
+hvmem_status hvmem__domain_enter_always(struct hvmem_domain *domain)
+{
+    hvmem_u32 state;
+
+    add_calls(domain, 1);
+    state = __atomic_load_n(&domain->state, __ATOMIC_SEQ_CST);
+    if (state != HVMEM_DOMAIN_DYING && state != HVMEM_DOMAIN_STARTING)
+        return HVMEM_OK;
+    hvmem__domain_leave(domain);
+    return state == HVMEM_DOMAIN_DYING ? HVMEM_E_DOMAIN : HVMEM_E_BUSY;
+}
+
+int hvmem__domain_called(const struct hvmem_domain *domain)
+{
+    if (domain->heap->host.smp)
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    return hvmem__load(&domain->calls) != 0;
 }
 
 /* ---- what is owed --------------------------------------------------------------------------- */
@@ -417,37 +435,6 @@ hvmem_status hvmem_domain_dirtied(struct hvmem_domain *domain, hvmem_gfn gfn, hv
         hvmem__domain_leave(domain);
     }
     return status ? hvmem__refuse(heap, status, gfn, HVMEM_ORDER_ANY, n) : HVMEM_OK;
-}
-
-hvmem_status hvmem_domain_foreign(struct hvmem_domain *domain, hvmem_mfn mfn, hvmem_order order)
-{
-    struct hvmem_heap *heap = domain ? domain->heap : HVMEM_NULL;
-    const struct hvmem_domain *owner = domain;
-    struct hvmem__bank *b;
-    hvmem__record r = 0;
-    hvmem_status status;
-    hvmem_mfn at;
-
-    if (!heap)
-        return HVMEM_E_ARG;
-    status = hvmem__may_free(heap, mfn, order, &owner, &b, &r);
-    if (!status)
-        status = hvmem__settle_range(heap, mfn, (hvmem_u64)1 << hvmem__rec_order(r), HVMEM_OWES_ANY,
-                                     0, &at);
-    /* What waits for its first touch waits no longer. */
-    if (!status && hvmem__rec_untouched(r))
-        status = hvmem__pay_mapped(heap, mfn, mfn + ((hvmem_mfn)1 << hvmem__rec_order(r)),
-                                   HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE, 1);
-    /* It may have been freed meanwhile, and got again with debts. */
-    if (!status)
-        status = hvmem__may_free(heap, mfn, hvmem__rec_order(r), &owner, &b, &r);
-    if (!status && (hvmem__rec_debts(r) || hvmem__rec_untouched(r)))
-        status = HVMEM_E_BUSY;
-    if (!status) {
-        status = hvmem__seize(heap, b, mfn, r,
-                              hvmem__rec_with_owed(r, hvmem__rec_owed(r) | HVMEM_OWES_FOREIGN));
-    }
-    return status < 0 ? hvmem__refuse(heap, status, mfn, order, domain->id) : status;
 }
 
 hvmem_status hvmem_domain_limit(struct hvmem_domain *domain, hvmem_u64 frames)

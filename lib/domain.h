@@ -141,6 +141,13 @@ void hvmem__domain_uncharge(struct hvmem_domain *domain, hvmem_u64 frames);
  */
 hvmem_status hvmem__domain_enter(struct hvmem_domain *domain, int *counted);
 void hvmem__domain_leave(struct hvmem_domain *domain);
+/*
+ * A call that pays for blocks of the domain, whatever its state, begins: counted, so that neither a start nor a
+ * teardown goes on beside it, until hvmem__domain_leave(). Not entered: E_BUSY (starting), E_DOMAIN (dying).
+ */
+hvmem_status hvmem__domain_enter_always(struct hvmem_domain *domain);
+/* Whether a call is under way: none begins any more once the domain is dying. */
+int hvmem__domain_called(const struct hvmem_domain *domain);
 
 /* Add a block's record to a tally. */
 void hvmem__tally_add(const struct hvmem_heap *heap, struct hvmem__tally *tally, hvmem__record r);

@@ -121,6 +121,9 @@ static hvmem_status teardown(struct hvmem_domain *domain, hvmem_u32 flags,
         return status;
     if (fresh)
         take_over(domain, flags);
+    /* Who pays for a block of the domain must not find it another's. */
+    if (hvmem__domain_called(domain))
+        status = HVMEM_E_BUSY;
     while (!status && p->phase != PHASE_DONE) {
         status = step(domain);
         if (!status)

@@ -160,8 +160,9 @@ HVMEM_API hvmem_status hvmem_domain_clean(struct hvmem_domain *domain, hvmem_gfn
  * what the block owes first, what waits for its first touch too: beside vCPUs that touch it meanwhile, and
  * in bounded steps, HVMEM_AGAIN (the host wants the CPU back): call again, nothing is paid for twice. From
  * HVMEM_OK on its frames owe a filtered flush when they are freed, even by a teardown.
- * Errors: as hvmem_free for blocks, HVMEM_E_OWNER, and as hvmem_settle; HVMEM_E_BUSY also if the block was
- * freed and allocated anew meanwhile.
+ * Errors: as hvmem_free for blocks, HVMEM_E_OWNER, and as hvmem_settle; HVMEM_E_DOMAIN (dying); HVMEM_E_BUSY also
+ * if the domain is starting, or the block was freed and allocated anew meanwhile, which nobody may do on another
+ * CPU but a teardown, that waits: what is just being scrubbed would be the next owner's.
  */
 HVMEM_API hvmem_status hvmem_domain_foreign(struct hvmem_domain *domain, hvmem_mfn mfn,
                                             hvmem_order order);

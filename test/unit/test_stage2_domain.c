@@ -51,13 +51,13 @@ static void leave(void)
     rig.tlb->current = 0;
 }
 
-static void teardown(void)
+/* Which no CPU runs. */
+static void end_domain(void)
 {
     struct hvmem_domain_stats stats;
     struct hvmem_cursor cursor;
     hvmem_status status;
 
-    leave();
     memset(&cursor, 0, sizeof cursor);
     do
         status = hvmem_domain_teardown(rig.domain, 0, &cursor);
@@ -70,6 +70,12 @@ static void teardown(void)
     CHECK_EQ(hvmem_free_frames(rig.heap), RIG_FRAMES);
     rig.s2 = NULL;
     stage2_rig_close(&rig);
+}
+
+static void teardown(void)
+{
+    leave();
+    end_domain();
 }
 
 TEST(populated_started_and_torn_down)
@@ -365,6 +371,37 @@ TEST(untouched_block_is_paid_for_when_mapped_foreign)
     maps_foreign_before_start(1, 1);
     maps_foreign(0);
     maps_foreign(1);
+}
+
+static hvmem_status torn_down;
+
+static void tear_down_meanwhile(struct stage2_rig *r, hvmem_mfn mfn)
+{
+    struct hvmem_cursor cursor;
+
+    (void)mfn;
+    r->on_zero = NULL;
+    memset(&cursor, 0, sizeof cursor);
+    do
+        torn_down = hvmem_domain_teardown(r->domain, 0, &cursor);
+    while (torn_down == HVMEM_AGAIN);
+}
+
+/* What is scrubbed for a foreign map must not be another owner's by then. */
+TEST(teardown_waits_for_a_foreign_map)
+{
+    hvmem_mfn mfn = untouched_block(HVMEM_S2_FIRST_TOUCH);
+    struct hvmem_block block;
+
+    leave();
+    rig.on_zero = tear_down_meanwhile;
+    CHECK_EQ(hvmem_domain_foreign(rig.domain, mfn, 9), HVMEM_OK);
+    CHECK_EQ(torn_down, HVMEM_E_BUSY);
+    CHECK_EQ(hvmem_lookup(rig.heap, mfn, &block), HVMEM_OK);
+    CHECK_EQ(block.owner, 1);
+    CHECK(block.owed & HVMEM_OWES_FOREIGN);
+    CHECK_EQ(hvmem_domain_foreign(rig.domain, mfn, 9), HVMEM_E_DOMAIN); /* it is dying */
+    end_domain();
 }
 
 /* Map frames of the block where the guest had them, to be paid for by first touch. */

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* foreign.c: blocks of a domain that are mapped outside its own spaces: what they owe is paid before. */
+#include "domain.h"
+
+#include "free.h"
+#include "settle.h"
+
+/* The domain is entered: nothing of it is freed by a teardown meanwhile. */
+static hvmem_status make_foreign(struct hvmem_domain *domain, hvmem_mfn mfn, hvmem_order order)
+{
+    struct hvmem_heap *heap = domain->heap;
+    const struct hvmem_domain *owner = domain;
+    struct hvmem__bank *b;
+    hvmem__record r = 0;
+    hvmem_status status;
+    hvmem_mfn at;
+
+    status = hvmem__may_free(heap, mfn, order, &owner, &b, &r);
+    if (!status)
+        status = hvmem__settle_range(heap, mfn, (hvmem_u64)1 << hvmem__rec_order(r), HVMEM_OWES_ANY,
+                                     0, &at);
+    /* What waits for its first touch waits no longer. */
+    if (!status && hvmem__rec_untouched(r))
+        status = hvmem__pay_mapped(heap, mfn, mfn + ((hvmem_mfn)1 << hvmem__rec_order(r)),
+                                   HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE, 1);
+    /* It may have been freed meanwhile, and got again with debts. */
+    if (!status)
+        status = hvmem__may_free(heap, mfn, hvmem__rec_order(r), &owner, &b, &r);
+    if (!status && (hvmem__rec_debts(r) || hvmem__rec_untouched(r)))
+        status = HVMEM_E_BUSY;
+    if (!status) {
+        status = hvmem__seize(heap, b, mfn, r,
+                              hvmem__rec_with_owed(r, hvmem__rec_owed(r) | HVMEM_OWES_FOREIGN));
+    }
+    return status;
+}
+
+hvmem_status hvmem_domain_foreign(struct hvmem_domain *domain, hvmem_mfn mfn, hvmem_order order)
+{
+    struct hvmem_heap *heap = domain ? domain->heap : HVMEM_NULL;
+    hvmem_status status;
+
+    if (!heap)
+        return HVMEM_E_ARG;
+    status = hvmem__domain_enter_always(domain);
+    if (!status) {
+        status = make_foreign(domain, mfn, order);
+        hvmem__domain_leave(domain);
+    }
+    return status < 0 ? hvmem__refuse(heap, status, mfn, order, domain->id) : status;
+}
