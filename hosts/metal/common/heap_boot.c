@@ -173,3 +173,22 @@ hvmem_status metal_heap_smp(struct metal_heap *h)
         status = hvmem_cpu_online(h->heap, (hvmem_cpu)__builtin_ctzll(left));
     return status == HVMEM_OK ? HVMEM_OK : refused(status, "more CPUs");
 }
+
+int metal_heap_outside(struct hvmem_heap *heap, hvmem_mfn first, hvmem_u64 frames,
+                       int (*fn)(void *arg, hvmem_mfn first, hvmem_u64 frames), void *arg)
+{
+    const hvmem_mfn end = first + frames;
+    struct hvmem_block block;
+    hvmem_u64 cursor = first;
+
+    while (first < end) {
+        if (hvmem_walk(heap, &cursor, &block) != HVMEM_AGAIN || block.mfn >= end)
+            return fn(arg, first, end - first);
+        if (block.state == HVMEM_BLOCK_RESERVED)
+            continue;
+        if (block.mfn > first && !fn(arg, first, block.mfn - first))
+            return 0;
+        first = block.mfn + (1ull << block.order);
+    }
+    return 1;
+}

@@ -54,4 +54,11 @@ hvmem_status metal_heap_boot(struct metal_heap *h, const struct metal_heap_optio
 /* Lets all online CPUs use the heap; call after metal_start_cpus, on CPU 0. */
 hvmem_status metal_heap_smp(struct metal_heap *h);
 
+/*
+ * Calls fn for what of [first, first + frames) is no memory that a heap gives out: outside its banks, or
+ * reserved there. 0 as soon as fn returns 0, else 1.
+ */
+int metal_heap_outside(struct hvmem_heap *heap, hvmem_mfn first, hvmem_u64 frames,
+                       int (*fn)(void *arg, hvmem_mfn first, hvmem_u64 frames), void *arg);
+
 #endif

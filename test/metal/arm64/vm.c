@@ -5,6 +5,7 @@
 #include <hvmem/status.h>
 
 #include "hosts/metal/arm64/cpu.h"
+#include "hosts/metal/common/host.h"
 
 static int good(hvmem_status status, const char *what)
 {
@@ -83,6 +84,7 @@ static int stage2_make(struct vm *vm, const struct vm_options *options)
 
 int vm_make(struct vm *vm, const struct vm_options *options)
 {
+    vm->heap = options->heap;
     if (options->ident != NULL)
         vm->ident = options->ident;
     return (vm->ident != NULL || ident_make(vm, options)) && space_make(vm) &&
@@ -131,12 +133,18 @@ int vm_map_identity(struct vm *vm, uint64_t base, uint64_t bytes)
     return good(hvmem_stage2_map(vm->s2, &map, NULL), "map");
 }
 
+static int map_frames(void *vm, hvmem_mfn first, hvmem_u64 frames)
+{
+    return vm_map_identity(vm, first << METAL_PAGE_SHIFT, frames << METAL_PAGE_SHIFT);
+}
+
 int vm_map_image(struct vm *vm)
 {
     const uint64_t from = metal_maddr(metal__image_start) & ~4095ull;
     const uint64_t to = (metal_maddr(metal__image_end) + 4095) & ~4095ull;
 
-    return vm_map_identity(vm, from, to - from);
+    return metal_heap_outside(vm->heap, from >> METAL_PAGE_SHIFT, (to - from) >> METAL_PAGE_SHIFT,
+                              map_frames, vm);
 }
 
 int vm_abort(void *context, uint64_t ipa, unsigned access)

@@ -16,6 +16,7 @@
 #define VM_INPUT_BITS 40u
 
 struct vm {
+    struct hvmem_heap *heap; /* of the tables */
     struct hvmem_ident *ident;
     struct hvmem_space *space;
     struct hvmem_stage2 *s2;
@@ -46,7 +47,10 @@ void vm_load(void *vm);
 /* Maps guest frames to the machine frames of the same number. */
 int vm_map_identity(struct vm *vm, uint64_t base, uint64_t bytes);
 
-/* The image with its data, stacks and tables, without which its functions do not run. */
+/*
+ * The image with its data, stacks and own tables, without which its functions do not run; not what the heap
+ * has of it: pages of the guest's tables among it.
+ */
 int vm_map_image(struct vm *vm);
 
 /* A vCPU on this CPU that will run fn(arg) as a guest; aborts go to vm_abort with `vm`. */

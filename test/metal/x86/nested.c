@@ -67,6 +67,12 @@ int nested_map(hvmem_gfn gfn, hvmem_u64 frames)
     return good(hvmem_stage2_map(nested.s2, &request, NULL), "map");
 }
 
+static int map_outside(void *arg, hvmem_mfn first, hvmem_u64 frames)
+{
+    (void)arg;
+    return nested_map(first, frames);
+}
+
 int nested_tables(const struct hvmem_host_ops *ops, struct hvmem_domain *domain)
 {
     struct hvmem_stage2_config config = {.size = sizeof config,
@@ -89,7 +95,8 @@ int nested_tables(const struct hvmem_host_ops *ops, struct hvmem_domain *domain)
         return 0;
     memory = metal_pages(bytes, METAL_PAGE_BYTES);
     if (memory == NULL || !good(hvmem_stage2_init(memory, bytes, &config, &nested.s2), "stage 2") ||
-        !nested_map(0, 1ull << (30 - METAL_PAGE_SHIFT)) ||
+        !metal_heap_outside(nested.heap.heap, 0, 1ull << (30 - METAL_PAGE_SHIFT), map_outside,
+                            NULL) ||
         !good(hvmem_stage2_unmap(nested.s2, nested.first, NESTED_PAGES, NULL, NULL), "unmap") ||
         !good(hvmem_stage2_root(nested.s2, 0, &root), "root"))
         return 0;

@@ -34,7 +34,8 @@ int nested_make(metal_call_fn fn);
 
 /*
  * A space of ids of its own, whose CPUs are asked through `ops` (NULL: those of the heap), and an empty
- * stage 2, which the guest runs on from now on, with all but the pages mapped one to one. 0: as above.
+ * stage 2, which the guest runs on from now on, with all mapped one to one but the
+ * pages and what the heap gives out, its tables among that. 0: as above.
  */
 int nested_tables(const struct hvmem_host_ops *ops, struct hvmem_domain *domain);
 
