@@ -24,16 +24,21 @@ struct hvmem__bank *hvmem__bank_from(struct hvmem_heap *heap, hvmem_mfn mfn, hvm
     return best;
 }
 
+/* Where a step through bank b that begins at a frame of it ends. */
+static hvmem_mfn step_end(const struct hvmem__bank *b, hvmem_mfn at, hvmem_mfn end)
+{
+    hvmem_mfn stop = b->base + b->frames < end ? b->base + b->frames : end;
+
+    return stop - at > STEP_FRAMES ? at + STEP_FRAMES : stop;
+}
+
 /* The same within one bank. Arena lock held. */
 static int next_in(const struct hvmem__bank *b, hvmem_u32 owner, hvmem_mfn *at, hvmem_mfn end,
                    struct hvmem__owned *found)
 {
-    hvmem_mfn stop = b->base + b->frames;
+    hvmem_mfn stop = step_end(b, *at, end);
     hvmem_u32 steps;
 
-    stop = stop < end ? stop : end;
-    if (stop - *at > STEP_FRAMES)
-        stop = *at + STEP_FRAMES;
     for (steps = 0; steps < STEP; steps++) {
         hvmem_u64 offset = hvmem__bits_next(&b->head, *at - b->base, stop - b->base);
 
@@ -94,13 +99,10 @@ static int is_owned(const struct hvmem__bank *b, hvmem_mfn at, hvmem_mfn end)
 static int next_table_in(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
                          hvmem_mfn *at, hvmem_mfn end)
 {
-    hvmem_mfn stop = b->base + b->frames, head;
+    hvmem_mfn stop = step_end(b, *at, end), head;
     struct hvmem__bank *hb;
     hvmem_u32 steps;
 
-    stop = stop < end ? stop : end;
-    if (stop - *at > STEP_FRAMES)
-        stop = *at + STEP_FRAMES;
     /* The first may lie in the middle of its block. */
     if (hvmem__arena_block(heap, arena, b, *at, &head, &hb) &&
         is_of_tables(hvmem__load_acquire(hvmem__record_at(hb, head))))
