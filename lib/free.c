@@ -285,12 +285,12 @@ hvmem_status hvmem__may_free(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order
 hvmem_status hvmem__free_checked(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order,
                                  const struct hvmem_domain *const *owner, hvmem_u32 owed)
 {
-    hvmem_status status = HVMEM_E_BUSY;
     hvmem_u32 tries;
 
     for (tries = 0; tries < HVMEM__SEIZE_TRIES; tries++) {
         struct hvmem__bank *b;
         hvmem__record r = 0;
+        hvmem_status status;
 
         status = hvmem__may_free(heap, mfn, order, owner, &b, &r);
         if (status == HVMEM_E_GATHERED && ((owed & HVMEM__EVEN_HELD && hvmem__rec_held(r)) ||
@@ -298,11 +298,12 @@ hvmem_status hvmem__free_checked(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_o
             status = HVMEM_OK;
         if (status)
             return status;
+        (void)HVMEM_TEST_POINT("free_seen");
         status = hvmem__free_block(heap, b, mfn, r, owed);
         if (status != HVMEM_E_FREE)
             return status;
     }
-    return status;
+    return HVMEM_E_BUSY;
 }
 
 /* Not into this CPU's cache. */

@@ -11,6 +11,8 @@
 
 /* A record changes under a claim at most this often before the call gives up with E_BUSY. */
 #define HVMEM__SEIZE_TRIES 16u
+/* The same where giving up would leave things half done: each time another call has to come in between. */
+#define HVMEM__PATIENT_TRIES 4096u
 
 /* Among the debts to add: add none, not even the owner's: nobody has used the frames. */
 #define HVMEM__UNUSED 0x100u

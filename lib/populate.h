@@ -77,14 +77,13 @@ HVMEM_INLINE hvmem_status hvmem__extent_check(const struct hvmem__filling *f,
  * A block is mapped: from now on it can be freed by its number. Meanwhile only a first touch or its going
  * offline changes the record; should they do so again and again, only the end of the domain frees it.
  */
-#define HVMEM__RELEASE_TRIES 4096u
 HVMEM_INLINE void hvmem__populate_let_go(struct hvmem_heap *heap, struct hvmem__bank *b,
                                          hvmem_mfn mfn)
 {
     hvmem__record *at = hvmem__record_at(b, mfn), r = hvmem__load(at);
     hvmem_u32 tries;
 
-    for (tries = 0; tries < HVMEM__RELEASE_TRIES; tries++, r = hvmem__load(at))
+    for (tries = 0; tries < HVMEM__PATIENT_TRIES; tries++, r = hvmem__load(at))
         if (!hvmem__rec_held(r) ||
             hvmem__frame_claim(&heap->host, at, r, hvmem__rec_unsay(r, HVMEM__BIAS_HELD)))
             break;

@@ -304,10 +304,13 @@ hvmem_status hvmem__run_free(struct hvmem_heap *heap, hvmem_u32 owner, hvmem_mfn
             status = hvmem__state_error(seen.block.state);
         if (status)
             break;
+        (void)HVMEM_TEST_POINT("free_seen");
         status = free_step(heap, owner, at, end, owed, &seen);
-        /* A frame of it was asked to go offline just now: look again. */
-        if (status == HVMEM_E_FREE && ++tries < HVMEM__SEIZE_TRIES)
-            status = HVMEM_OK;
+        /* It changed just now (a frame goes offline, a part is freed, a debt is paid): look again. */
+        if (status == HVMEM_E_FREE)
+            status = ++tries < HVMEM__PATIENT_TRIES ? HVMEM_OK : HVMEM_E_BUSY;
+        else
+            tries = 0;
     }
     hvmem__watch(heap);
     return status;

@@ -101,7 +101,9 @@ HVMEM_API hvmem_status hvmem_reserve(struct hvmem_heap *heap, hvmem_mfn mfn, hvm
  * a domain come to owe config.owed_on_free in addition to what they owe already.
  * Errors: HVMEM_E_FOREIGN, HVMEM_E_FREE, HVMEM_E_INTERIOR, HVMEM_E_WRONG_ORDER, HVMEM_E_RESERVED,
  * HVMEM_E_OFFLINE, HVMEM_E_ORDER, HVMEM_E_GATHERED, HVMEM_E_QUARANTINE, HVMEM_E_HOST (the block
- * belongs to the cache of a CPU for which barrier_cpu failed; nothing changed, try again).
+ * belongs to the cache of a CPU for which barrier_cpu failed; nothing changed, try again), HVMEM_E_BUSY (16
+ * times on end other calls changed the block's record between the look at it and the free: a frame of it went
+ * offline and back, a debt was paid; nothing changed, try again).
  */
 HVMEM_API hvmem_status hvmem_free(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_order order);
 
@@ -114,7 +116,9 @@ HVMEM_API hvmem_status hvmem_free_owned(struct hvmem_heap *heap, hvmem_mfn mfn, 
 
 /*
  * Free [mfn, mfn + count): any part of one block, or a run over several blocks and owners, reserved
- * frames included. Checked whole before anything changes; errors as hvmem_free, HVMEM_E_RANGE.
+ * frames included. Checked whole before anything changes; errors as hvmem_free, HVMEM_E_RANGE. HVMEM_E_HOST and
+ * HVMEM_E_BUSY (other calls changed one block 4096 times on end) come at a block: what is below it is free, it
+ * and what is above it are as they were.
  * The caller must own the run: it must not be freed by anyone else meanwhile (other parts of its blocks may
  * be); if that rule is broken the call stops at the first frame found free and returns HVMEM_E_FREE.
  */

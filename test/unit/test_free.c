@@ -209,3 +209,112 @@ TEST(free_owned_checks_the_owner)
         }
     SHADOW_END(shadow);
 }
+
+/* ---- blocks that change between the look at them and their free ----------------------------------- */
+
+#define TRIES    16u   /* in a row, of one block */
+#define PATIENCE 4096u /* of one of a run */
+
+struct flips {
+    struct world *world;
+    hvmem_mfn mfn[4]; /* first frames of blocks */
+    unsigned left[4]; /* times each changes yet */
+    unsigned count;
+    int on;
+};
+
+/* The block that is about to be freed goes offline, or not any more. */
+static int flip(const char *name, void *context)
+{
+    struct flips *f = context;
+    unsigned i = 0;
+
+    if (strcmp(name, "free_seen") != 0)
+        return 0;
+    while (i < f->count && expect_lookup(f->world, f->mfn[i]).state == HVMEM_BLOCK_FREE)
+        i++;
+    if (i == f->count || f->left[i] == 0)
+        return 0;
+    f->left[i]--;
+    f->on = !f->on;
+    if (f->on)
+        CHECK_EQ(hvmem_offline(f->world->heap, f->mfn[i]), HVMEM_AGAIN);
+    else
+        CHECK_EQ(hvmem_online(f->world->heap, f->mfn[i]), HVMEM_OK);
+    return 0;
+}
+
+/* Four blocks of order 3, in a row. */
+static struct flips flips_with(unsigned first, unsigned others)
+{
+    struct flips f = {.world = WORLD_SIMPLE(0, 64), .count = 4};
+    unsigned i;
+
+    for (i = 0; i < 4; i++) {
+        struct hvmem_request request = expect_block(3, NULL);
+
+        request.lo = 8 * i;
+        request.hi = 8 * i + 8;
+        REQUIRE_EQ(hvmem_alloc(f.world->heap, &request, &f.mfn[i]), HVMEM_OK);
+        f.left[i] = i ? others : first;
+    }
+    return f;
+}
+
+static void flips_end(struct flips *f)
+{
+    test_set_point_hook(NULL, NULL);
+    CHECK_FREE_BLOCKS(f->world, {0, 6});
+    WORLD_END(f->world);
+}
+
+/* Each block may change, again and again; how often others did does not count. */
+TEST(run_of_blocks_that_change, points)
+{
+    struct flips f = flips_with(PATIENCE - 2, 2 * TRIES);
+
+    test_set_point_hook(flip, &f);
+    CHECK_EQ(hvmem_free_run(f.world->heap, 0, 32), HVMEM_OK);
+    CHECK_EQ(f.left[3], 0);
+    flips_end(&f);
+}
+
+/* In the end the call stops there, says so, and goes on from there when it is made again. */
+TEST(block_of_a_run_that_changes_all_the_time, points)
+{
+    unsigned part;
+
+    for (part = 0; part < 2; part++) {
+        struct flips f = flips_with(0, PATIENCE);
+
+        test_set_point_hook(flip, &f);
+        CHECK_EQ(hvmem_free_run(f.world->heap, 0, 32 - part), HVMEM_E_BUSY);
+        CHECK_EQ(f.left[1], 0);
+        CHECK_EQ(expect_lookup(f.world, 0).state, HVMEM_BLOCK_FREE);
+        CHECK_EQ(expect_lookup(f.world, 8).state, HVMEM_BLOCK_ALLOCATED);
+        CHECK_EQ(expect_lookup(f.world, 8).order, 3);
+        CHECK_EQ(expect_lookup(f.world, 31).state, HVMEM_BLOCK_ALLOCATED);
+        CHECK_AUDIT(f.world);
+        f.left[2] = f.left[3] = 0;
+        CHECK_EQ(hvmem_free_run(f.world->heap, 8, 24 - part), HVMEM_OK);
+        if (part)
+            CHECK_EQ(hvmem_free_run(f.world->heap, 31, 1), HVMEM_OK);
+        flips_end(&f);
+    }
+}
+
+/* The same of a single block: 15 changes do not matter, with the 16th nothing is changed. */
+TEST(block_that_changes_all_the_time, points)
+{
+    struct flips f = flips_with(TRIES - 2, TRIES);
+    unsigned i;
+
+    test_set_point_hook(flip, &f);
+    CHECK_EQ(hvmem_free_owned(f.world->heap, 0, 3, NULL, 0), HVMEM_OK);
+    CHECK_REFUSED_AT(f.world, hvmem_free_owned(f.world->heap, 8, 3, NULL, 0), HVMEM_E_BUSY, 8);
+    CHECK_EQ(expect_lookup(f.world, 8).state, HVMEM_BLOCK_ALLOCATED);
+    f.count = 0;
+    for (i = 1; i < 4; i++)
+        CHECK_EQ(hvmem_free_owned(f.world->heap, 8 * i, 3, NULL, 0), HVMEM_OK);
+    flips_end(&f);
+}
