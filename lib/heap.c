@@ -26,6 +26,8 @@ hvmem_status hvmem__refuse(struct hvmem_heap *heap, hvmem_status code, hvmem_mfn
 
 void hvmem_config_default(struct hvmem_config *config)
 {
+    if (!config)
+        return;
     memset(config, 0, sizeof *config);
     config->size = sizeof *config;
     config->page_shift = 12;
