@@ -206,7 +206,7 @@ hvmem_status hvmem__free_block(struct hvmem_heap *heap, struct hvmem__bank *b, h
     if (hvmem__rec_state(from) == HVMEM_BLOCK_OFFLINING) {
         status = hvmem__seize(heap, b, mfn, from, to);
         if (!status)
-            hvmem__offline_freed(heap, b, mfn, to);
+            hvmem__offline_freed(heap, mfn, hvmem__rec_order(to));
     } else if (by_exchange(heap, from, owed)) {
         status = free_to_cache(heap, b, mfn, from, to);
     } else {

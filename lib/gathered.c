@@ -102,7 +102,7 @@ static void give_back(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn 
 
     (void)HVMEM_TEST_POINT("gathered_given");
     if (hvmem__unlikely(hvmem__offline_waits(heap))) {
-        hvmem__offline_freed(heap, b, mfn, r);
+        hvmem__offline_freed(heap, mfn, hvmem__rec_order(r));
     } else if (hvmem__cacheable(heap, hvmem__rec_order(r))) {
         hvmem__section_enter(heap, &s);
         hvmem__pcpu_put(heap, s.pc, b, mfn, r);

@@ -7,6 +7,7 @@
 #include "drain.h"
 #include "free.h"
 #include "pcpu.h"
+#include "take.h"
 #include "testpoint.h"
 
 /* Position of a frame in the list of bad frames, or bad_count. Admin lock held. */
@@ -55,44 +56,46 @@ static void mark_offline(struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record rec
 }
 
 /*
- * Sort a block in nobody's hands into bad frames and the rest. Returns as hvmem__arena_give(): parts beside a
- * bad frame are not cut. Admin and arena locks held.
+ * One hold for the block at mfn, which is in the caller's hands (CACHED): it is halved if there are bad frames
+ * among others in it, out of service if it is one, and free otherwise. Returns where the next one begins. Admin
+ * lock held.
  */
-static hvmem_u32 sort_out(struct hvmem_heap *heap, struct hvmem__arena *arena,
-                          struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record)
+static hvmem_mfn sort_out(struct hvmem_heap *heap, hvmem_mfn mfn)
 {
-    hvmem_u32 order = hvmem__rec_order(record);
-    hvmem_mfn end = mfn + ((hvmem_u64)1 << order);
-    hvmem__record left, right;
+    struct hvmem__bank *b = hvmem__bank_of(heap, mfn); /* stays, for its frames are ours */
+    struct hvmem__arena *arena = hvmem__arena_of(heap, b);
+    hvmem__record record = hvmem__load(hvmem__record_at(b, mfn)), left, right;
+    hvmem_mfn end = mfn + ((hvmem_u64)1 << hvmem__rec_order(record)), middle;
+    int bad = bad_in(heap, mfn, end);
+    hvmem_u64 state = hvmem__lock_arena(heap, arena);
+    hvmem_u32 work = 0;
 
-    b = hvmem__arena_bank(heap, arena, b, mfn);
-    if (!bad_in(heap, mfn, end)) {
-        hvmem__claim_give(heap, arena, end - mfn);
-        hvmem__table_changes(b->table);
-        return hvmem__arena_give(heap, arena, b, mfn, record);
-    }
-    if (order == 0) {
+    if (!bad) {
+        work = hvmem__return_block(heap, arena, b, mfn, record);
+    } else if (end - mfn == 1) {
         mark_offline(b, mfn, record);
     } else {
+        middle = mfn + (end - mfn) / 2;
         hvmem__split_record(heap, arena, b, mfn, record, &left, &right);
-        sort_out(heap, arena, b, mfn, left);
-        sort_out(heap, arena, b, mfn + ((hvmem_u64)1 << (order - 1)), right);
+        hvmem__arena_mark(hvmem__arena_bank(heap, arena, b, middle), middle, right);
+        hvmem__arena_mark(b, mfn, left);
+        end = mfn;
     }
-    return 0;
+    hvmem__unlock_arena(heap, arena, state);
+    hvmem__give_on(heap, mfn, work);
+    return end;
 }
 
-void hvmem__offline_freed(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
-                          hvmem__record record)
+void hvmem__offline_freed(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u32 order)
 {
-    struct hvmem__arena *arena = hvmem__arena_of(heap, b);
-    hvmem_mfn end = mfn + ((hvmem_u64)1 << hvmem__rec_order(record)), gone[HVMEM__BAD_LIMIT];
-    hvmem_u64 state = hvmem__lock_admin(heap), arena_state = hvmem__lock_arena(heap, arena);
-    hvmem_u32 i, n = 0, work;
+    hvmem_mfn at = mfn, end = mfn + ((hvmem_u64)1 << order), gone[HVMEM__BAD_LIMIT];
+    hvmem_u64 state = hvmem__lock_admin(heap);
+    hvmem_u32 i, n = 0;
 
-    hvmem__arena_unmark(b, mfn);
-    work = sort_out(heap, arena, b, mfn, record);
-    hvmem__unlock_arena(heap, arena, arena_state);
-    hvmem__give_on(heap, mfn, work);
+    while (at < end) {
+        at = sort_out(heap, at);
+        (void)HVMEM_TEST_POINT("offline_again");
+    }
     for (i = 0; i < heap->bad_count;) {
         if (heap->bad[i] >= mfn && heap->bad[i] < end) {
             gone[n++] = heap->bad[i];

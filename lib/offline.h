@@ -11,9 +11,11 @@
 /* Bad frames that may wait for their owners at a time. */
 #define HVMEM__BAD_LIMIT 256u
 
-/* An OFFLINING block, in transit, was freed: keep the bad frames, give the rest back. No lock. */
-void hvmem__offline_freed(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
-                          hvmem__record record);
+/*
+ * An OFFLINING block, CACHED now and the caller's, was freed: keep the bad frames, give the rest back. A hold of
+ * its arena's lock for each part. No lock held.
+ */
+void hvmem__offline_freed(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u32 order);
 
 /*
  * Whether frames wait to go offline: asked by whoever gives a gathered or quarantined block back, after

@@ -19,6 +19,7 @@
 #endif
 #define SET_WORK   8u
 #define FIND_WORK  3u
+#define FAR_WORK   6u /* the same where there are other banks */
 #define SPLIT_WORK 9u
 #define PIECE_WORK 15u
 /* Times a run is looked for once more in a stretch of which another took a part. */
@@ -119,7 +120,7 @@ static int find(const struct seeker *s, hvmem_mfn mfn, hvmem_mfn *head, hvmem_u3
 
 static hvmem_u32 find_work(const struct seeker *s)
 {
-    return (s->heap->max_order + 2) * FIND_WORK;
+    return (s->heap->max_order + 2) * (s->arena->banks > 1 ? FAR_WORK : FIND_WORK);
 }
 
 /* ---- looking ----------------------------------------------------------------------------------- */

@@ -158,44 +158,87 @@ struct paid {
     hvmem_u32 what; /* HVMEM_OWES_SCRUB, _DCACHE */
 };
 
+/* Dirt of a MIXED node whose halves have these marks now. Arena lock held. */
+static hvmem__record join(struct hvmem__bank *b, hvmem__record *node, hvmem__record left,
+                          hvmem__record right)
+{
+    if (left == right && left != HVMEM__MARK_MIXED)
+        return left;
+    hvmem__table_changes(b->table);
+    hvmem__store(node, hvmem__node_make(left, right));
+    return HVMEM__MARK_MIXED;
+}
+
 /*
- * [lo, hi) of the block or half at mfn becomes clean: its dirt after that, given the one before. Recursion
+ * [lo, hi) of the block or half at mfn becomes clean: its mark after that, given the one before. Recursion
  * depth <= max_order, about 2 * max_order calls. Arena lock held.
  */
-static hvmem_u32 clean(const struct paid *p, struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order,
-                       hvmem_u32 dirt)
+static hvmem__record clean(const struct paid *p, struct hvmem__bank *b, hvmem_mfn mfn,
+                           hvmem_u32 order, hvmem__record mark)
 {
     hvmem_mfn end = mfn + ((hvmem_u64)1 << order), middle;
     hvmem__record left, right;
     hvmem__record *node;
-    hvmem_u32 first, second;
 
-    if (dirt == HVMEM__DIRT_CLEAN || end <= p->lo || mfn >= p->hi)
-        return dirt;
+    if (!mark || end <= p->lo || mfn >= p->hi)
+        return mark;
     if (mfn >= p->lo && end <= p->hi)
-        return HVMEM__DIRT_CLEAN;
+        return 0;
     middle = mfn + ((hvmem_u64)1 << (order - 1));
     b = hvmem__arena_bank(p->heap, p->arena, b, middle);
     node = hvmem__record_at(b, middle);
-    hvmem__split_marks(hvmem__mark_of(dirt), node, &left, &right);
-    first = clean(p, b, mfn, order - 1, hvmem__mark_dirt(left));
-    second = clean(p, b, middle, order - 1, hvmem__mark_dirt(right));
-    if (first == second && first != HVMEM__DIRT_MIXED)
-        return first;
-    hvmem__table_changes(b->table);
-    hvmem__store(node, hvmem__node_make(hvmem__mark_of(first), hvmem__mark_of(second)));
-    return HVMEM__DIRT_MIXED;
+    hvmem__split_marks(mark, node, &left, &right);
+    left = clean(p, b, mfn, order - 1, left);
+    return join(b, node, left, clean(p, b, middle, order - 1, right));
+}
+
+/*
+ * The same of a whole block, with steps in place of calls down to where [lo, hi) lies in both halves or is all:
+ * blocks are large, and what is paid for at a time is small.
+ */
+static hvmem__record clean_block(const struct paid *p, struct hvmem__bank *b, hvmem_mfn mfn,
+                                 hvmem_u32 order, hvmem__record mark)
+{
+    struct {
+        struct hvmem__bank *bank;
+        hvmem__record *node, left, right, *half; /* of them the one gone into */
+    } path[HVMEM_ORDER_LIMIT];
+    hvmem_u64 half = ((hvmem_u64)1 << order) >> 1;
+    const hvmem__record whole = mark;
+    hvmem_u32 depth = 0;
+
+    for (; mark && half && p->hi - p->lo <= half; half >>= 1, depth++) {
+        hvmem_mfn middle = mfn + half;
+        int is_left = p->hi <= middle;
+
+        if (!is_left && p->lo < middle)
+            break;
+        path[depth].bank = b = hvmem__arena_bank(p->heap, p->arena, b, middle);
+        path[depth].node = hvmem__record_at(b, middle);
+        hvmem__split_marks(mark, path[depth].node, &path[depth].left, &path[depth].right);
+        path[depth].half = is_left ? &path[depth].left : &path[depth].right;
+        mark = *path[depth].half;
+        mfn = is_left ? mfn : middle;
+    }
+    mark = clean(p, b, mfn, order - depth, mark);
+    while (depth-- > 0) {
+        if (*path[depth].half == mark) /* nor does anything change above */
+            return whole;
+        *path[depth].half = mark;
+        mark = join(path[depth].bank, path[depth].node, path[depth].left, path[depth].right);
+    }
+    return mark;
 }
 
 /* The record when [lo, hi) is paid. Arena lock held. */
 static hvmem__record with_paid(const struct paid *p, const struct holder *h)
 {
-    hvmem_u32 order = hvmem__rec_order(h->record), dirt = hvmem__rec_dirt(h->record), left;
-    hvmem__record to = h->record;
+    hvmem_u32 order = hvmem__rec_order(h->record);
+    hvmem__record to = h->record, mark = hvmem__mark_of(hvmem__rec_dirt(to));
 
-    if (dirt != HVMEM__DIRT_CLEAN && p->what & HVMEM_OWES_SCRUB) {
-        left = clean(p, h->bank, h->head, order, dirt);
-        to = hvmem__rec_with_dirt(to, left);
+    if (mark && p->what & HVMEM_OWES_SCRUB) {
+        mark = clean_block(p, h->bank, h->head, order, mark);
+        to = hvmem__rec_with_dirt(to, hvmem__mark_dirt(mark));
     }
     /* (Of an untouched one it leaves with the dirt.) */
     if (p->what & HVMEM_OWES_DCACHE && !hvmem__rec_untouched(to) && p->lo <= h->head &&

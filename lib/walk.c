@@ -5,7 +5,7 @@
 #include "arena.h"
 
 /* Blocks looked at under one lock, and frames, of which many may be in few blocks. */
-#define STEP        (HVMEM__IN_STEPS ? 1u : 64u)
+#define STEP        (HVMEM__IN_STEPS ? 1u : 48u)
 #define STEP_FRAMES ((hvmem_u64)1 << (HVMEM__IN_STEPS ? 4u : 18u))
 
 struct hvmem__bank *hvmem__bank_from(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_mfn *start)

@@ -316,6 +316,75 @@ TEST(tables_taken_over_while_a_reserve_carves, points)
     CHECK(done > 6);
 }
 
+/* ---- bad frames ------------------------------------------------------------------------------- */
+
+static const hvmem_mfn bad[] = {0, 7, 300, 301, FRAMES - 1};
+#define BAD (sizeof bad / sizeof bad[0])
+
+/* As another CPU, what can be had at once. */
+static void take_as_another(struct other *other)
+{
+    struct hvmem_request request = expect_block(0, NULL);
+    hvmem_mfn mfn;
+
+    world_set_cpu(1);
+    for (mfn = 0; mfn < FRAMES; mfn++) {
+        struct hvmem_block block = expect_lookup(other->world, mfn);
+
+        CHECK(block.state != HVMEM_BLOCK_ALLOCATED);
+        if (block.state != HVMEM_BLOCK_FREE) {
+            CHECK(hvmem_free(other->world->heap, mfn, HVMEM_ORDER_ANY) < 0);
+            continue;
+        }
+        request.lo = mfn;
+        request.hi = mfn + 1;
+        CHECK_EQ(hvmem_alloc(other->world->heap, &request, &other->taken[other->count]), HVMEM_OK);
+        CHECK(!other->seen[mfn]++ && is_zero(other->world, mfn));
+        other->count++;
+    }
+    world_set_cpu(0);
+}
+
+/*
+ * A dirty block with bad frames is freed, in many holds: of what is free already others take what they like,
+ * but no bad frame, and none that is not zero; the rest is nobody's.
+ */
+TEST(others_take_parts_of_a_block_with_bad_frames, points)
+{
+    unsigned turn, i, done = 0;
+
+    for (turn = 0; turn < 60; turn += 3) {
+        struct world *world = world_of_seams(0, HVMEM_BANK_DIRTY);
+        struct hvmem_domain *domain = world_domain(world, 1, ~0ull, 0, NULL);
+        struct hvmem_request request = expect_block(ORDER, domain);
+        struct other *other;
+        hvmem_mfn mfn;
+
+        REQUIRE_EQ(hvmem_alloc(world->heap, &request, &mfn), HVMEM_OK);
+        memset(world->content, 0x5e, FRAMES * PAGE);
+        world_owe(world, 0, FRAMES, world->config.owed_on_free);
+        for (i = 0; i < BAD; i++)
+            CHECK_EQ(hvmem_offline(world->heap, bad[i]), HVMEM_AGAIN);
+        other = other_of(world, "offline_again", turn, take_as_another);
+        CHECK_EQ(hvmem_free_owned(world->heap, mfn, ORDER, domain, 0), HVMEM_OK);
+        test_set_point_hook(NULL, NULL);
+        done += other->done && other->count;
+        for (i = 0; i < BAD; i++) {
+            CHECK(!other->seen[bad[i]]);
+            CHECK_EQ(expect_lookup(world, bad[i]).state, HVMEM_BLOCK_OFFLINE);
+        }
+        CHECK_EQ(expect_stats(world, HVMEM_NODE_ANY).offline, BAD);
+        CHECK_EQ(hvmem_free_frames(world->heap), FRAMES - BAD - other->count);
+        CHECK_AUDIT(world);
+        free_all(other);
+        take_all(other_of(world, "", 0, NULL));
+        for (i = 0; i < BAD; i++)
+            CHECK_EQ(hvmem_online(world->heap, bad[i]), HVMEM_OK);
+        WORLD_END(world);
+    }
+    CHECK(done > 6);
+}
+
 /* ---- merges ----------------------------------------------------------------------------------- */
 
 /* The block that was freed and is merged in part, all of it, its first frame, or its buddy. */
