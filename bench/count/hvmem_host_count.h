@@ -8,14 +8,14 @@
 
 #include <hvmem/types.h>
 
-void bench_count_lock(void);
-void bench_count_unlock(void);
+void bench_count_lock(const void *lock);
+void bench_count_unlock(const void *lock);
 
 #define HVMEM_HOST_THIS_CPU(host)     ((void)(host), (hvmem_cpu)0)
 #define HVMEM_HOST_PIN(host)          ((void)(host), (hvmem_u64)0)
 #define HVMEM_HOST_UNPIN(host, state) ((void)(host), (void)(state))
 #define HVMEM_HOST_RELAX(host)        ((void)(host))
-#define HVMEM_HOST_LOCK(host, lock)   ((void)(host), (void)(lock), bench_count_lock())
-#define HVMEM_HOST_UNLOCK(host, lock) ((void)(host), (void)(lock), bench_count_unlock())
+#define HVMEM_HOST_LOCK(host, lock)   ((void)(host), bench_count_lock(lock))
+#define HVMEM_HOST_UNLOCK(host, lock) ((void)(host), bench_count_unlock(lock))
 
 #endif

@@ -3,97 +3,14 @@
  * bench-count-ranges: as bench-count-locks, the side that gives memory back and what goes over ranges: merges
  * through full sets, debts and seams in arenas of any order, scrubbing, exact ranges, look-ups, walks.
  */
-#include "bench/count/locked.h"
+#include "bench/count/arenas.h"
 #include "bench/count/section.h"
 
 #include <hvmem/backend.h>
 #include <hvmem/cache.h>
 
-#include <stdio.h>
-
-#define DEBTS  (HVMEM_OWES_SCRUB | HVMEM_OWES_TLB | HVMEM_OWES_DCACHE)
-#define CROWD  60u /* small banks of one arena */
 #define FRAMES 256u
 #define SCRUBS 20u /* calls that go on with one scrub */
-
-/* An arena of one order, as one bank or as DOUBLING ones, and where it begins. */
-struct arena {
-    struct heap h;
-    hvmem_mfn first;
-    hvmem_u32 order;
-    struct hvmem_domain *domain; /* being built: its blocks need not be paid for */
-};
-
-static void make_domain(struct arena *a)
-{
-    struct hvmem_domain_config config = {.size = sizeof config, .id = 1, .limit = ~0ull};
-    hvmem_size bytes = hvmem_domain_size(a->h.heap);
-
-    FIGURE_REQUIRE(hvmem_domain_create(a->h.heap, take_memory(&a->h, bytes), bytes, &config,
-                                       &a->domain) == HVMEM_OK);
-}
-
-static void open_arena(struct arena *a, hvmem_u32 order, int doubling)
-{
-    hvmem_mfn at;
-
-    start(&a->h, HVMEM_CONFIG_NO_CPU_CACHE, order);
-    a->order = order;
-    a->first = (hvmem_mfn)1 << order;
-    at = a->first + (doubling ? 1 : (hvmem_mfn)1 << order);
-    add_bank(&a->h, a->first, at - a->first);
-    for (; at < a->first << 1; at += at - a->first)
-        add_bank(&a->h, at, at - a->first);
-    FIGURE_REQUIRE(hvmem_smp_enable(a->h.heap) == HVMEM_OK);
-    make_domain(a);
-}
-
-/* As name_of(), of a call that has no order. */
-static const char *named(const char *what)
-{
-    static char name[48];
-
-    snprintf(name, sizeof name, "%s%s", kind, what);
-    return name;
-}
-
-/* A block of an order at or above `lo`, for the host or the domain. */
-static hvmem_mfn take_above(struct arena *a, hvmem_mfn lo, hvmem_u32 order,
-                            struct hvmem_domain *domain)
-{
-    struct hvmem_request request = {.size = sizeof request,
-                                    .order = order,
-                                    .node = HVMEM_NODE_ANY,
-                                    .lo = lo,
-                                    .flags = domain ? HVMEM_REQ_DEFER_ALL : 0,
-                                    .domain = domain};
-    hvmem_mfn mfn;
-
-    FIGURE_REQUIRE(hvmem_alloc(a->h.heap, &request, &mfn) == HVMEM_OK);
-    return mfn;
-}
-
-/*
- * One frame in each half is taken: the halves' blocks of each order are in front of their sets, and in
- * the bitmaps. Blocks of the second half owe, every second one.
- */
-struct chains {
-    hvmem_mfn left, right;
-};
-
-static struct chains make_chains(struct arena *a, hvmem_u32 owed)
-{
-    hvmem_mfn half = a->first + ((hvmem_mfn)1 << (a->order - 1));
-    struct chains chains = {take_above(a, a->first, 0, NULL), take_above(a, half, 0, NULL)};
-    hvmem_u32 order;
-
-    for (order = 0; owed && order < a->order - 1; order += 2) {
-        hvmem_mfn mfn = take_above(a, half, order, a->domain);
-
-        FIGURE_REQUIRE(hvmem_free_owned(a->h.heap, mfn, order, a->domain, owed) == HVMEM_OK);
-    }
-    return chains;
-}
 
 /* ---- merges --------------------------------------------------------------------------------- */
 
@@ -125,12 +42,6 @@ static void all_at_once(struct arena *a)
     FIGURE_REQUIRE(hvmem_free(a->h.heap, mfn, a->order) == HVMEM_OK);
     FIGURE_REQUIRE(hvmem_alloc_order(a->h.heap, a->order, &mfn) == HVMEM_OK);
     COUNTED(name_of("free", a->order), hvmem_free(a->h.heap, mfn, a->order));
-}
-
-/* While memory is promised to somebody, all of it is counted. */
-static void claim(struct hvmem_domain *domain, hvmem_u64 frames)
-{
-    FIGURE_REQUIRE(hvmem_domain_claim(domain, HVMEM_NODE_ANY, frames) == HVMEM_OK);
 }
 
 /* ---- scrubbing ------------------------------------------------------------------------------ */
@@ -176,8 +87,7 @@ static void scrub_mixed(struct arena *a)
     scrub_some(a, 85);
     chains = make_chains(a, DEBTS);
     scrub_some(a, 85);
-    FIGURE_REQUIRE(hvmem_free(a->h.heap, chains.right, 0) == HVMEM_OK);
-    FIGURE_REQUIRE(hvmem_free(a->h.heap, chains.left, 0) == HVMEM_OK);
+    end_chains(a, chains);
 }
 
 /* ---- exact ranges --------------------------------------------------------------------------- */
@@ -188,8 +98,7 @@ static void ranges(struct arena *a, hvmem_u32 owed)
     struct chains chains = make_chains(a, owed);
     hvmem_u64 frames = (hvmem_u64)1 << a->order;
 
-    FIGURE_REQUIRE(hvmem_free(a->h.heap, chains.right, 0) == HVMEM_OK);
-    FIGURE_REQUIRE(hvmem_free(a->h.heap, chains.left, 0) == HVMEM_OK);
+    end_chains(a, chains);
     COUNTED(named("reserve"), hvmem_reserve(a->h.heap, a->first + 1, frames - 2));
     COUNTED(named("free_run"), hvmem_free_run(a->h.heap, a->first + 1, frames - 2));
     FIGURE_REQUIRE(hvmem_reserve(a->h.heap, a->first + frames - 1, 1) == HVMEM_OK);
@@ -227,38 +136,10 @@ static void look_everywhere(struct arena *a)
     chains = make_chains(a, DEBTS);
     look_at(a, last);
     look_at(a, a->first + 1);
-    FIGURE_REQUIRE(hvmem_free(a->h.heap, chains.right, 0) == HVMEM_OK);
-    FIGURE_REQUIRE(hvmem_free(a->h.heap, chains.left, 0) == HVMEM_OK);
+    end_chains(a, chains);
 }
 
 /* ---- many banks ----------------------------------------------------------------------------- */
-
-/* An arena of banks of a few frames before a large one, no border even. */
-static void open_crowd(struct arena *a)
-{
-    struct hvmem_bank bank = {.size = sizeof bank};
-    hvmem_u64 small = 1 << 6;
-    hvmem_size bytes;
-    hvmem_u8 *memory;
-    unsigned i;
-
-    start(&a->h, HVMEM_CONFIG_NO_CPU_CACHE, LARGEST);
-    a->order = LARGEST;
-    a->first = (hvmem_mfn)1 << LARGEST;
-    bank.frames = small;
-    FIGURE_REQUIRE(hvmem_bank_size(a->h.heap, &bank, &bytes) == HVMEM_OK);
-    bytes += 4096;
-    memory = take_memory(&a->h, bytes * CROWD);
-    for (i = 0; i < CROWD; i++) {
-        bank.base = a->first + small * i + (i > 0);
-        bank.frames = small + (i == 0);
-        FIGURE_REQUIRE(hvmem_bank_add(a->h.heap, &bank, memory + bytes * i, bytes) == HVMEM_OK);
-    }
-    bank.base = a->first + small * CROWD + 1;
-    add_bank(&a->h, bank.base, (a->first << 1) - bank.base);
-    FIGURE_REQUIRE(hvmem_smp_enable(a->h.heap) == HVMEM_OK);
-    make_domain(a);
-}
 
 static void crowded(hvmem_u32 owed)
 {
@@ -275,15 +156,6 @@ static void crowded(hvmem_u32 owed)
     COUNTED(named("free_run"), hvmem_free_run(a.h.heap, a.first + 1, ARENA - 2));
     scrub_some(&a, 85);
     close_heap(&a.h);
-}
-
-/* Names begin with those of the arena and of what makes the state bad. */
-static void name_kind(const char *name, const char *state)
-{
-    static char text[32];
-
-    snprintf(text, sizeof text, "%s%s", name, state);
-    kind = text;
 }
 
 static void arena(const char *name, hvmem_u32 order, int doubling)
