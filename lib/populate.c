@@ -159,6 +159,31 @@ static hvmem_status pay_slice(struct hvmem__filling *f)
 
 /* ---- mapping -------------------------------------------------------------------------------- */
 
+/* The contents of a slot's block are paid for at its first touch, the rest is booked. */
+static hvmem_status await_touch(struct hvmem__filling *f, hvmem_u64 slot, struct hvmem__owned block)
+{
+    hvmem_status status = HVMEM_E_FREE;
+    hvmem_u32 tries;
+
+    /* Only its going offline can come in between. */
+    for (tries = 0; status == HVMEM_E_FREE && tries < HVMEM__SEIZE_TRIES; tries++) {
+        hvmem_u32 contents = hvmem__rec_owed(block.record) & (HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE);
+        /* A dirty part stands for one that owes its clean too. */
+        hvmem_u32 dirt =
+            contents & HVMEM_OWES_DCACHE ? HVMEM__DIRT_DIRTY : hvmem__rec_dirt(block.record);
+        hvmem__record to = hvmem__rec_with_bias(hvmem__rec_with_owed(block.record, contents),
+                                                HVMEM__BIAS_HELD | HVMEM__BIAS_UNTOUCHED);
+
+        to = hvmem__rec_with_dirt(to, dirt);
+        status = hvmem__seize(f->heap, block.bank, hvmem__slot_mfn(slot), block.record, to);
+        if (!status)
+            hvmem__domain_changed(f->domain, block.record, to);
+        else
+            block = block_of(f, slot);
+    }
+    return status;
+}
+
 /*
  * All of a block's debts are paid, or the domain's now, or wait for the first touch: say so in its
  * record. Moved before the record is cleared, so that a free meanwhile does not lose them.
@@ -167,9 +192,7 @@ static hvmem_status book(struct hvmem__filling *f, hvmem_gfn gfn, hvmem_u64 slot
                          struct hvmem__owned block)
 {
     hvmem_u32 owed = hvmem__rec_owed(block.record), moved = owed & left_to_start(f);
-    hvmem_u32 contents = owed & (HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE), dirt;
-    hvmem_status status;
-    hvmem__record to;
+    hvmem_u32 contents = owed & (HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE);
 
     if (moved & HVMEM_OWES_DCACHE && !(slot & HVMEM__SLOT_TOUCH))
         hvmem__domain_dirty(f->domain, gfn,
@@ -179,16 +202,7 @@ static hvmem_status book(struct hvmem__filling *f, hvmem_gfn gfn, hvmem_u64 slot
     if (!(slot & HVMEM__SLOT_TOUCH) || !contents)
         return owed ? hvmem__paid(f->heap, block.bank, hvmem__slot_mfn(slot), block.record, owed)
                     : HVMEM_OK;
-    /* A dirty part stands for one that owes its clean too. */
-    dirt = contents & HVMEM_OWES_DCACHE ? HVMEM__DIRT_DIRTY : hvmem__rec_dirt(block.record);
-    to = hvmem__rec_with_bias(hvmem__rec_with_owed(block.record, contents),
-                              HVMEM__BIAS_HELD | HVMEM__BIAS_UNTOUCHED);
-    to = hvmem__rec_with_dirt(to, dirt);
-    status = hvmem__seize(f->heap, block.bank, hvmem__slot_mfn(slot), block.record, to);
-    if (status)
-        return status;
-    hvmem__domain_changed(f->domain, block.record, to);
-    return HVMEM_OK;
+    return await_touch(f, slot, block);
 }
 
 /* One call of ops.map, of 2^order frames of the slot at hand. */

@@ -243,6 +243,19 @@ hvmem_u32 hvmem__deferred_by(hvmem_u32 flags)
 
 /* ---- public --------------------------------------------------------------------------------- */
 
+/*
+ * Whether a block is still the one that was seen: in the same hands, and as large. While it is in use a frame of
+ * it may be asked to go offline, or not to any more; that is nothing to who pays for it.
+ */
+static int is_same_block(hvmem__record now, hvmem__record seen)
+{
+    hvmem_u32 state = hvmem__rec_state(now), then = hvmem__rec_state(seen);
+
+    return hvmem__rec_order(now) == hvmem__rec_order(seen) &&
+           hvmem__rec_owner(now) == hvmem__rec_owner(seen) &&
+           (state == then || (!hvmem__state_error(state) && !hvmem__state_error(then)));
+}
+
 hvmem_status hvmem__paid(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn mfn,
                          hvmem__record seen, hvmem_u32 due)
 {
@@ -254,9 +267,7 @@ hvmem_status hvmem__paid(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_m
     for (tries = 0; tries < HVMEM__SEIZE_TRIES; tries++) {
         hvmem__record r = now.record, to;
 
-        if (hvmem__rec_state(r) != hvmem__rec_state(seen) ||
-            hvmem__rec_order(r) != hvmem__rec_order(seen) ||
-            hvmem__rec_owner(r) != hvmem__rec_owner(seen))
+        if (!is_same_block(r, seen))
             return HVMEM_E_FREE;
         /* A clean is void once a first touch has scrubbed: it leaves with the dirt. */
         if (hvmem__unlikely(hvmem__rec_untouched(r)))

@@ -2,6 +2,7 @@
 /* Frames out of service: free, cached, in use, inside blocks; back again; never handed out meanwhile. */
 #include "expect.h"
 #include "shadow.h"
+#include "test/support/test_tables.h"
 
 #include <string.h>
 
@@ -208,4 +209,156 @@ TEST(bank_goes_and_comes_meanwhile)
     CHECK_EQ(hvmem_online(world->heap, mfn), HVMEM_OK);
     CHECK_EQ(expect_stats(world, 0).free, 128);
     WORLD_END(world);
+}
+
+/* ---- while debts are paid ---------------------------------------------------------------------- */
+
+/* What another CPU does at the n-th place where the call at work holds no lock. */
+static struct {
+    unsigned in; /* places to go; 0: done */
+    hvmem_mfn mfn;
+    hvmem_status status;
+} asked;
+
+static void ask_offline(struct world *world)
+{
+    if (!asked.in || --asked.in)
+        return;
+    world->between = NULL;
+    world_set_cpu(1);
+    asked.status = hvmem_offline(world->heap, asked.mfn);
+    world_set_cpu(0);
+}
+
+/* One block, whose frames owe everything, and its next owner. */
+static struct world *one_owing_block(struct hvmem_domain **domain)
+{
+    struct hvmem_config config = world_config();
+    struct hvmem_request request;
+    struct world *world;
+    hvmem_mfn mfn = 0;
+
+    config.lock_regime = HVMEM_LOCK_PLAIN;
+    config.max_cpus = 2;
+    config.flags = HVMEM_CONFIG_NO_CPU_CACHE;
+    world = WORLD_NEW(&config, WORLD_BROADCAST | WORLD_HOST_LOCK);
+    REQUIRE_EQ(world_bank(world, 16, 4, 0, 0), HVMEM_OK);
+    REQUIRE_EQ(world_smp(world), HVMEM_OK);
+    *domain = world_domain(world, 1, ~0ull, 0, NULL);
+    REQUIRE(*domain != NULL);
+    world_track(world, 16, 4);
+    request = expect_block(2, *domain);
+    REQUIRE_EQ(hvmem_alloc(world->heap, &request, &mfn), HVMEM_OK);
+    world_owe(world, 16, 4, config.owed_on_free);
+    REQUIRE_EQ(hvmem_free(world->heap, mfn, 2), HVMEM_OK);
+    return world;
+}
+
+/* A block that is to go offline is paid for like any other: to its owner that is no mistake. */
+TEST(asked_for_while_an_allocation_pays)
+{
+    unsigned n, waits = 0;
+
+    for (n = 1; n < 200; n++) {
+        struct hvmem_domain *domain;
+        struct world *world = one_owing_block(&domain);
+        struct hvmem_request request = expect_block(2, domain);
+        hvmem_mfn mfn = 0;
+        hvmem_status status;
+
+        asked.in = n;
+        asked.mfn = 17;
+        asked.status = HVMEM_OK;
+        world->between = ask_offline;
+        status = hvmem_alloc(world->heap, &request, &mfn);
+        world->between = NULL;
+        waits += asked.status == HVMEM_AGAIN;
+        /* Either it was free still, and is gone, or it waits for its new owner. */
+        if (!CHECK_EQ(status, asked.status == HVMEM_OK && !asked.in ? HVMEM_E_NOMEM : HVMEM_OK))
+            test_note("place %u: offline said %d", n, asked.status);
+        if (status == HVMEM_OK) {
+            CHECK_EQ(world_owed(world, mfn, 4), 0);
+            CHECK_EQ(hvmem_free(world->heap, mfn, 2), HVMEM_OK);
+        }
+        CHECK_AUDIT(world);
+        WORLD_END(world);
+        if (asked.in)
+            break; /* no more places */
+    }
+    CHECK(waits > 3);
+    CHECK(n < 200);
+}
+
+TEST(asked_for_while_a_settle_or_a_start_pays)
+{
+    unsigned n, start;
+
+    for (start = 0; start < 2; start++)
+        for (n = 1; n < 200; n++) {
+            struct hvmem_domain *domain;
+            struct world *world = one_owing_block(&domain);
+            struct hvmem_request request = expect_block(2, domain);
+            hvmem_mfn mfn = 0;
+
+            request.flags = HVMEM_REQ_DEFER_ALL;
+            REQUIRE_EQ(hvmem_alloc(world->heap, &request, &mfn), HVMEM_OK);
+            asked.in = n;
+            asked.mfn = 17;
+            world->between = ask_offline;
+            if (start)
+                CHECK_EQ(hvmem_domain_start(domain), HVMEM_OK);
+            else
+                CHECK_EQ(hvmem_settle(world->heap, mfn, 4, HVMEM_OWES_ANY), HVMEM_OK);
+            world->between = NULL;
+            CHECK_EQ(world_owed(world, mfn, 4), 0);
+            CHECK_EQ(hvmem_free(world->heap, mfn, 2), HVMEM_OK);
+            CHECK_AUDIT(world);
+            WORLD_END(world);
+            if (asked.in)
+                break;
+        }
+}
+
+/* So are the blocks of a populate, those too that wait for their first touch. */
+TEST(asked_for_while_a_populate_pays)
+{
+    unsigned n, touch, waits = 0;
+
+    for (touch = 0; touch < 2; touch++)
+        for (n = 1; n < 400; n++) {
+            struct hvmem_domain *domain;
+            struct world *world = one_owing_block(&domain);
+            struct hvmem_extent extent = {.order = 2};
+            struct hvmem_populate request = {.size = sizeof request, .count = 1};
+            struct hvmem_cursor cursor = {{0}};
+            struct test_tables tables;
+            hvmem_status status;
+            hvmem_u64 done = 0;
+
+            test_tables_init(&tables);
+            REQUIRE_EQ(hvmem_domain_attach(domain, &tables.ops, &tables, NULL), HVMEM_OK);
+            extent.flags = touch ? HVMEM_EXTENT_FIRST_TOUCH : 0;
+            request.extents = &extent;
+            request.node = HVMEM_NODE_ANY;
+            request.done = &done;
+            asked.in = n;
+            asked.mfn = 17;
+            asked.status = HVMEM_OK;
+            world->between = ask_offline;
+            do
+                status = hvmem_domain_populate(domain, &request, &cursor);
+            while (status == HVMEM_AGAIN);
+            world->between = NULL;
+            waits += asked.status == HVMEM_AGAIN;
+            if (!CHECK_EQ(status, asked.status == HVMEM_OK && !asked.in ? HVMEM_E_NOMEM : HVMEM_OK))
+                test_note("touch %u, place %u: offline said %d", touch, n, asked.status);
+            CHECK_AUDIT(world);
+            CHECK_TORN_DOWN(world, domain);
+            CHECK(tables.broken == NULL);
+            CHECK_AUDIT(world);
+            WORLD_END(world);
+            if (asked.in)
+                break;
+        }
+    CHECK(waits > 6);
 }
