@@ -34,18 +34,7 @@ void hvmem__set_put_among(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order)
 
 int hvmem__set_take_among(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order)
 {
-    hvmem_u64 index = hvmem__set_index(b, mfn, order);
-    struct hvmem__member found;
-
-    if (!hvmem__bits_find(&b->free[order], index, &found))
-        return 0;
-    if (!--b->in_bitmap[order]) {
-        b->spread &= ~(1u << order);
-        if (b->table->front[order] == HVMEM__NO_MFN)
-            b->orders &= ~(1u << order);
-    }
-    hvmem__bits_drop(&b->free[order], index, &found);
-    return 1;
+    return hvmem__set_take_from_bitmap(b, mfn, order);
 }
 
 /*
@@ -84,9 +73,7 @@ hvmem_mfn hvmem__bank_next(const struct hvmem__bank *b, hvmem_mfn from, hvmem_u3
 
 /* ---- what a node knows of its arenas ---------------------------------------------------------- */
 
-/* Tell a node that it may have free blocks of `order`, unless it knows. Arena lock held. */
-static HVMEM_NOINLINE void offer(struct hvmem_heap *heap, const struct hvmem__arena *arena,
-                                 hvmem_u32 order)
+void hvmem__arena_tell(struct hvmem_heap *heap, const struct hvmem__arena *arena, hvmem_u32 order)
 {
     hvmem_u64 *may = heap->node[arena->node].may;
     hvmem_u64 bit = (hvmem_u64)1 << arena->slot;
@@ -101,12 +88,6 @@ static HVMEM_NOINLINE void offer(struct hvmem_heap *heap, const struct hvmem__ar
         else
             may[k] |= bit;
     }
-}
-
-void hvmem__arena_offer(struct hvmem_heap *heap, const struct hvmem__arena *arena, hvmem_u32 order)
-{
-    if (hvmem__unlikely(!(hvmem__load(&heap->node[arena->node].may[order]) >> arena->slot & 1)))
-        offer(heap, arena, order);
 }
 
 void hvmem__arena_exhausted(struct hvmem_heap *heap, const struct hvmem__arena *arena,

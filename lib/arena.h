@@ -212,8 +212,14 @@ HVMEM_INLINE void hvmem__arena_unmark(struct hvmem__bank *b, hvmem_mfn mfn)
 int hvmem__arena_block(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
                        hvmem_mfn mfn, hvmem_mfn *head, struct hvmem__bank **head_bank);
 
-/* The node of this arena may now have free blocks of `order`. */
-void hvmem__arena_offer(struct hvmem_heap *heap, const struct hvmem__arena *arena, hvmem_u32 order);
+/* The node of this arena may now have free blocks of `order`: it is told, unless it knows. */
+void hvmem__arena_tell(struct hvmem_heap *heap, const struct hvmem__arena *arena, hvmem_u32 order);
+HVMEM_INLINE void hvmem__arena_offer(struct hvmem_heap *heap, const struct hvmem__arena *arena,
+                                     hvmem_u32 order)
+{
+    if (hvmem__unlikely(!(hvmem__load(&heap->node[arena->node].may[order]) >> arena->slot & 1)))
+        hvmem__arena_tell(heap, arena, order);
+}
 
 /* The arena has no free block of this order or above: tell its node. */
 void hvmem__arena_exhausted(struct hvmem_heap *heap, const struct hvmem__arena *arena,

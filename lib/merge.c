@@ -40,13 +40,12 @@ HVMEM_INLINE hvmem_u32 orders_within(const struct hvmem__bank *b, hvmem_mfn mfn,
 /*
  * Where a block stops that rose from `order` by the levels below `size`, those of `taken` by the front of a
  * set: below the order at which it may have met more bitmaps than one hold may, as frames of a block; `size`
- * if it is cut there. Arena lock held.
+ * if it is cut there. spread: the orders ahead of it that have a bitmap.
  */
-static HVMEM_NOINLINE hvmem_u64 next_stop(const struct hvmem__bank *b, hvmem_u32 order,
-                                          hvmem_u64 size, hvmem_u32 taken, hvmem_u32 climb)
+static HVMEM_NOINLINE hvmem_u64 next_stop(hvmem_u32 spread, hvmem_u32 order, hvmem_u64 size,
+                                          hvmem_u32 taken, hvmem_u32 climb)
 {
-    hvmem_u32 at = hvmem__lowest(size), fronts = hvmem__weight(taken);
-    hvmem_u32 spread = b->spread >> at << at, used = at - order - fronts;
+    hvmem_u32 at = hvmem__lowest(size), fronts = hvmem__weight(taken), used = at - order - fronts;
 
     if (HVMEM__IN_STEPS || at - order >= MOST_LEVELS)
         return size;
@@ -79,7 +78,8 @@ static HVMEM_NOINLINE hvmem_u32 rise_clean(struct hvmem__bank *b, hvmem_mfn mfn,
         if (hvmem__unlikely(size == stop)) {
             if (size == end)
                 break;
-            stop = taken ? next_stop(b, order, size, taken, climb) : size;
+            stop = taken ? next_stop(b->spread & (hvmem_u32)(end - size), order, size, taken, climb)
+                         : size;
             if (size == stop) {
                 all = RISEN_ALL | RISEN_CUT;
                 break;
@@ -89,7 +89,8 @@ static HVMEM_NOINLINE hvmem_u32 rise_clean(struct hvmem__bank *b, hvmem_mfn mfn,
         /* (Of a buddy that is not free this means nothing: the other way finds out.) */
         if (hvmem__unlikely(hvmem__rec_owed(hvmem__load(hvmem__record_in(records, buddy)))))
             break;
-        if (!hvmem__set_take_one(b, front, buddy, size, &taken)) {
+        if (!hvmem__set_take_front(front, buddy, size, &taken) &&
+            !hvmem__set_take_from_bitmap(b, buddy, hvmem__lowest(size))) {
             all = RISEN_ALL;
             break;
         }

@@ -28,7 +28,24 @@ HVMEM_INLINE void hvmem__set_put_in_bitmap(struct hvmem__bank *b, hvmem_mfn mfn,
     hvmem__bits_set(&b->free[order], hvmem__set_index(b, mfn, order));
 }
 
-/* The same for loops; a block leaves the bitmap of a set: whether it was there. */
+/* A block leaves the bitmap of a set: whether it was there. */
+HVMEM_INLINE int hvmem__set_take_from_bitmap(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order)
+{
+    hvmem_u64 index = hvmem__set_index(b, mfn, order);
+    struct hvmem__member found;
+
+    if (!hvmem__bits_find(&b->free[order], index, &found))
+        return 0;
+    if (!--b->in_bitmap[order]) {
+        b->spread &= ~(1u << order);
+        if (b->table->front[order] == HVMEM__NO_MFN)
+            b->orders &= ~(1u << order);
+    }
+    hvmem__bits_drop(&b->free[order], index, &found);
+    return 1;
+}
+
+/* The same two as calls, for loops that seldom come to a bitmap. */
 void hvmem__set_put_among(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order);
 int hvmem__set_take_among(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order);
 
@@ -46,18 +63,25 @@ HVMEM_INLINE void hvmem__set_put(struct hvmem__bank *b, hvmem_mfn *front, hvmem_
 }
 
 /*
- * Take a block of `size` frames out of the set whose front is at *front, if it is in it; whether it was.
- * If it was the front, `size` is added to *taken, for hvmem__set_taken(). The bank's frames are the
- * caller's to count.
+ * Take a block of `size` frames out of the set whose front is at *front, if it is the front: whether it was.
+ * Then `size` is added to *taken, for hvmem__set_taken(). The bank's frames are the caller's to count.
  */
-HVMEM_INLINE int hvmem__set_take_one(struct hvmem__bank *b, hvmem_mfn *front, hvmem_mfn mfn,
-                                     hvmem_u64 size, hvmem_u32 *taken)
+HVMEM_INLINE int hvmem__set_take_front(hvmem_mfn *front, hvmem_mfn mfn, hvmem_u64 size,
+                                       hvmem_u32 *taken)
 {
     if (hvmem__unlikely(*front != mfn))
-        return hvmem__set_take_among(b, mfn, hvmem__lowest(size));
+        return 0;
     hvmem__store(front, HVMEM__NO_MFN);
     *taken |= (hvmem_u32)size;
     return 1;
+}
+
+/* The same wherever in the set it is. */
+HVMEM_INLINE int hvmem__set_take_one(struct hvmem__bank *b, hvmem_mfn *front, hvmem_mfn mfn,
+                                     hvmem_u64 size, hvmem_u32 *taken)
+{
+    return hvmem__set_take_front(front, mfn, size, taken) ||
+           hvmem__set_take_among(b, mfn, hvmem__lowest(size));
 }
 
 /* Of the orders that lost a block those without any leave the bank's mask. */
