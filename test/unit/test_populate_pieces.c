@@ -298,3 +298,35 @@ TEST(torn_down_half_way)
     CHECK_EQ(populate(&cursor), HVMEM_E_DOMAIN);
     finish();
 }
+
+/* ---- how long the undoing takes -------------------------------------------------------------------- */
+
+static uint64_t left_mapped, longest_undone;
+static unsigned turns;
+
+static void count_turn(void)
+{
+    uint64_t now = mapped();
+
+    if (left_mapped - now > longest_undone)
+        longest_undone = left_mapped - now;
+    left_mapped = now;
+    turns++;
+}
+
+/* Who gives up a populate in the middle of an extent gives way to others after each piece. */
+TEST(a_cancel_gives_way_after_each_piece)
+{
+    begin();
+    populate_to(3 * PIECE);
+    left_mapped = 3 * PIECE;
+    longest_undone = turns = 0;
+    rig.relax = count_turn;
+    CHECK_EQ(hvmem_domain_populate_cancel(rig.domain), HVMEM_OK);
+    rig.relax = NULL;
+    CHECK_EQ(mapped(), 0);
+    CHECK_EQ(left_mapped, 0);
+    CHECK(turns >= 3);
+    CHECK_EQ(longest_undone, PIECE);
+    finish();
+}
