@@ -164,6 +164,37 @@ TEST(every_call_refused_unchanged)
     WORLD_END(world);
 }
 
+/* A run stops at a block that only its CPU may change: what is below it is free, it and the rest are as they were. */
+TEST(run_stops_at_a_block_out_of_reach)
+{
+    struct world *world = barrier_world(0);
+    hvmem_mfn mfn, theirs;
+    unsigned i, n = 0;
+
+    /* All that CPU 0's cache was filled with; the next frame is CPU 1's. */
+    for (i = 0; i < 64; i++)
+        REQUIRE_EQ(hvmem_alloc_order(world->heap, 0, &mfn), HVMEM_OK);
+    theirs = frame_of_cpu1(world);
+    world_set_cpu(1);
+    REQUIRE_EQ(hvmem_alloc_order(world->heap, 0, &mfn), HVMEM_OK);
+    world_set_cpu(0);
+    REQUIRE_EQ(mfn, theirs + 1);
+    while (theirs - n > 0 && expect_lookup(world, theirs - n - 1).state == HVMEM_BLOCK_ALLOCATED)
+        n++;
+    REQUIRE(n >= 32);
+    world->barrier = never;
+    CHECK_EQ(hvmem_free_run(world->heap, theirs - n, n + 2), HVMEM_E_HOST);
+    for (i = 0; i < n; i++)
+        CHECK(expect_lookup(world, theirs - n + i).state != HVMEM_BLOCK_ALLOCATED);
+    CHECK_EQ(expect_lookup(world, theirs).state, HVMEM_BLOCK_ALLOCATED);
+    CHECK_EQ(expect_lookup(world, theirs + 1).state, HVMEM_BLOCK_ALLOCATED);
+    CHECK_AUDIT(world);
+    cpu1_calls(world);
+    CHECK_EQ(hvmem_free_run(world->heap, theirs, 2), HVMEM_OK);
+    world->barrier = NULL;
+    WORLD_END(world);
+}
+
 /* The table of a bank is never given up while a CPU may still write to it. */
 TEST(bank_stays_while_a_cpu_may_know_it)
 {
