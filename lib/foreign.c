@@ -5,6 +5,29 @@
 #include "free.h"
 #include "settle.h"
 
+/* The owner's block, paid for, owes a flush when it is freed. E_BUSY: it may have been got anew, with debts. */
+static hvmem_status mark_foreign(const struct hvmem_domain *owner, hvmem_mfn mfn, hvmem_order order)
+{
+    struct hvmem_heap *heap = owner->heap;
+    hvmem_u32 tries;
+
+    for (tries = 0; tries < HVMEM__SEIZE_TRIES; tries++) {
+        struct hvmem__bank *b;
+        hvmem__record r = 0;
+        hvmem_status status = hvmem__may_free(heap, mfn, order, &owner, &b, &r);
+
+        if (!status && (hvmem__rec_debts(r) || hvmem__rec_untouched(r)))
+            status = HVMEM_E_BUSY;
+        if (status)
+            return status;
+        status = hvmem__seize(heap, b, mfn, r,
+                              hvmem__rec_with_owed(r, hvmem__rec_owed(r) | HVMEM_OWES_FOREIGN));
+        if (status != HVMEM_E_FREE)
+            return status;
+    }
+    return HVMEM_E_BUSY;
+}
+
 /* The domain is entered: nothing of it is freed by a teardown meanwhile. */
 static hvmem_status make_foreign(struct hvmem_domain *domain, hvmem_mfn mfn, hvmem_order order)
 {
@@ -23,15 +46,8 @@ static hvmem_status make_foreign(struct hvmem_domain *domain, hvmem_mfn mfn, hvm
     if (!status && hvmem__rec_untouched(r))
         status = hvmem__pay_mapped(heap, mfn, mfn + ((hvmem_mfn)1 << hvmem__rec_order(r)),
                                    HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE, 1);
-    /* It may have been freed meanwhile, and got again with debts. */
     if (!status)
-        status = hvmem__may_free(heap, mfn, hvmem__rec_order(r), &owner, &b, &r);
-    if (!status && (hvmem__rec_debts(r) || hvmem__rec_untouched(r)))
-        status = HVMEM_E_BUSY;
-    if (!status) {
-        status = hvmem__seize(heap, b, mfn, r,
-                              hvmem__rec_with_owed(r, hvmem__rec_owed(r) | HVMEM_OWES_FOREIGN));
-    }
+        status = mark_foreign(domain, mfn, hvmem__rec_order(r));
     return status;
 }
 

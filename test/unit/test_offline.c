@@ -319,6 +319,34 @@ TEST(asked_for_while_a_settle_or_a_start_pays)
         }
 }
 
+/* Nor is it to who maps the block elsewhere. */
+TEST(asked_for_while_a_block_becomes_foreign)
+{
+    unsigned n;
+
+    for (n = 1; n < 200; n++) {
+        struct hvmem_domain *domain;
+        struct world *world = one_owing_block(&domain);
+        struct hvmem_request request = expect_block(2, domain);
+        hvmem_mfn mfn = 0;
+
+        request.flags = HVMEM_REQ_DEFER_ALL;
+        REQUIRE_EQ(hvmem_alloc(world->heap, &request, &mfn), HVMEM_OK);
+        asked.in = n;
+        asked.mfn = 17;
+        world->between = ask_offline;
+        CHECK_EQ(hvmem_domain_foreign(domain, mfn, 2), HVMEM_OK);
+        world->between = NULL;
+        CHECK(expect_lookup(world, mfn).owed & HVMEM_OWES_FOREIGN);
+        CHECK_EQ(hvmem_free(world->heap, mfn, 2), HVMEM_OK);
+        CHECK_AUDIT(world);
+        WORLD_END(world);
+        if (asked.in)
+            break;
+    }
+    CHECK(n > 10);
+}
+
 /* So are the blocks of a populate, those too that wait for their first touch. */
 TEST(asked_for_while_a_populate_pays)
 {
