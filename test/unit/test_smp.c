@@ -151,7 +151,7 @@ static void duels(uint64_t rounds, int halves)
 
 TEST(B18_two_cpus_free_one_block, threads)
 {
-    duels(test_rounds(4800), 0);
+    duels(test_rounds(1600), 0);
 }
 
 TEST(B18_two_cpus_free_one_block_long, threads, slow)
@@ -161,7 +161,7 @@ TEST(B18_two_cpus_free_one_block_long, threads, slow)
 
 TEST(B18_two_cpus_free_a_pair, threads)
 {
-    duels(test_rounds(4800), 1);
+    duels(test_rounds(1600), 1);
 }
 
 /* A free by its start races a free_run over it, and offline of a frame in it. */
