@@ -56,6 +56,7 @@ hvmem_u32 hvmem__return_frames(struct hvmem_heap *heap, struct hvmem__arena *are
     return hvmem__arena_give(heap, arena, b, mfn, hvmem__rec_make(order, HVMEM_BLOCK_FREE, 0));
 }
 
+/* The calling CPU's (hvmem__first_slot()). */
 static hvmem_u32 first_slot(const struct hvmem_heap *heap)
 {
     return hvmem__first_slot(hvmem__pcpu_number(heap));
