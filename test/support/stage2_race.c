@@ -2,6 +2,8 @@
 /* The oracle and the calls of stage2_race.h. */
 #include "stage2_race.h"
 
+#include "lib/stage2.h"
+
 #include <string.h>
 
 static struct stage2_race *running;
@@ -61,6 +63,23 @@ static void judge_all(struct stage2_race *race)
     }
 }
 
+/* Where a device would be let in now nothing waits for a fault, which it cannot take. */
+static void judge_devices(struct stage2_race *race)
+{
+    struct hvmem_stage2 *s2 = race->rig.s2;
+    struct hvmem__s2_path path;
+    int p;
+
+    if (s2 == NULL || s2->state != HVMEM__S2_LIVE || s2->mapping.faults || s2->mapping.broken)
+        return;
+    for (p = 0; p < race->pages; p++) {
+        hvmem__s2_walk(s2, race->page[p].gfn, &path);
+        if (hvmem__s2_present(&s2->f, path.entry) &&
+            !(path.walkable && hvmem__s2_valid(&s2->f, path.entry)))
+            race_wrong(race, "a device that is let in now finds what faults", race->page[p].gfn);
+    }
+}
+
 /* Between any two steps: judge, load what can be loaded, judge what was. */
 static void step(void *ctx)
 {
@@ -70,6 +89,7 @@ static void step(void *ctx)
     int p;
 
     judge_all(race);
+    judge_devices(race);
     for (cpu = 0; cpu < race->rig.cpus && !race->hardware_off; cpu++)
         for (p = 0; p < race->pages; p++)
             hvmem_sim_tlb_access(race->rig.tlb, cpu, race->page[p].gfn, &e);
@@ -332,9 +352,11 @@ hvmem_status race_disarm(struct stage2_race *race)
     hvmem_status status;
 
     memset(&cursor, 0, sizeof cursor);
-    do
+    do {
         status = hvmem_track_disarm(race->rig.s2, &cursor);
-    while (status == HVMEM_AGAIN);
+        if (status == HVMEM_AGAIN)
+            test_wait(); /* another CPU may be paying for what is next */
+    } while (status == HVMEM_AGAIN);
     return status;
 }
 

@@ -6,7 +6,8 @@
  *   - tables never offer another translation than one still held, where a break is due before,
  *   - what is held was touched, but for a call that has cleared entries and not flushed yet,
  *   - a frame that waits for its first touch is not reached before it is clean, and not cleaned
- *     when it was given away; and it is not scrubbed any more once the guest wrote to it.
+ *     when it was given away; and it is not scrubbed any more once the guest wrote to it,
+ *   - where the mapping would let a device in, no entry waits for a fault.
  */
 #ifndef STAGE2_RACE_H
 #define STAGE2_RACE_H

@@ -92,6 +92,34 @@ TEST(two_aliases_are_scrubbed_once, points)
     explore_formats(p);
 }
 
+/* Pages that wait for their first touch among some that were touched, then armed. */
+static void armed_among_touched(struct stage2_race *r)
+{
+    race_dirty_block(r);
+    race_watch(r, PAGE);
+    race_watch(r, PAGE + 2);
+    r->waits[1] = r->waits[2] = 1;
+    REQUIRE_EQ(race_map(r, PAGE, 3, r->block), HVMEM_OK);
+    CHECK(rig_access(&r->rig, 0, PAGE << 12, HVMEM_S2_W) > 0);
+    REQUIRE_EQ(race_arm(r), HVMEM_OK);
+}
+
+static void disarms(struct stage2_race *r)
+{
+    RACE_CHECK(r, race_disarm(r) == HVMEM_OK);
+}
+
+/* The guest's fault pushes tables down while a disarm goes through them. */
+TEST(disarm_beside_a_fault, points)
+{
+    struct race_program p = {.threads = 2, .preemptions = 3, .least = 100};
+
+    p.setup = armed_among_touched;
+    p.thread[0] = disarms;
+    p.thread[1] = reads_second;
+    explore_formats(p);
+}
+
 /* ---- two second stages -------------------------------------------------------------------------- */
 
 static struct stage2_rig rig;
