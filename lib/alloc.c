@@ -202,7 +202,6 @@ struct got {
     hvmem_u64 flush_for; /* as in struct ask */
     hvmem_u32 owed;
     hvmem_node drawn_on;
-    int counted;               /* as a call of its domain */
     struct hvmem__drawn drawn; /* claims used, on node drawn_on */
 };
 
@@ -250,46 +249,51 @@ static hvmem_status settle(struct hvmem_heap *heap, const struct ask *ask, const
     return status;
 }
 
+/* Take frames, for a domain that was entered. */
+static hvmem_status take_entered(struct hvmem_heap *heap, struct ask *ask, struct got *got)
+{
+    struct hvmem_domain *domain = ask->req->domain;
+    hvmem_status status;
+
+    got->owed = 0;
+    status = take_drained(heap, ask, &got->mfn, &got->owed);
+    got->flush_for = ask->flush_for;
+    got->drawn = ask->want.drawn;
+    got->drawn_on = ask->want.drawn_on;
+    if (!status && domain && got->owed) {
+        struct hvmem__tally tally = hvmem__owing(heap, got->mfn, ask->frames);
+
+        hvmem__domain_hold(domain, got->mfn, ask->frames, &tally);
+    }
+    return status;
+}
+
 /*
  * Take frames and charge them. Debts of a domain's frames are counted until they are paid (domain.h).
- * On success the call stays entered, until leave().
+ * On success the call stays entered (domain.h): the frames are the caller's, with what was deferred, or given back,
+ * when it leaves.
  */
 static hvmem_status take_charged(struct hvmem_heap *heap, struct ask *ask, struct got *got)
 {
     struct hvmem_domain *domain = ask->req->domain;
     hvmem_status status = hvmem__domain_charge(domain, ask->frames);
+    int building = 0;
 
     if (status == HVMEM_E_LIMIT && hvmem__credit_recall(heap, domain))
         status = hvmem__domain_charge(domain, ask->frames);
     if (status)
         return status;
-    status = hvmem__domain_enter(domain, &got->counted);
-    if (!status && ask->req->flags & HVMEM_REQ_DEFER_ALL && !got->counted && !ask->holds)
-        status = HVMEM_E_PHASE;
+    status = hvmem__domain_enter(domain, &building);
     if (!status) {
-        got->owed = 0;
-        status = take_drained(heap, ask, &got->mfn, &got->owed);
-        got->flush_for = ask->flush_for;
-        got->drawn = ask->want.drawn;
-        got->drawn_on = ask->want.drawn_on;
-        if (!status && domain && got->owed) {
-            struct hvmem__tally tally = hvmem__owing(heap, got->mfn, ask->frames);
-
-            hvmem__domain_hold(domain, got->mfn, ask->frames, &tally);
-        }
-        if (status && got->counted)
+        status = ask->req->flags & HVMEM_REQ_DEFER_ALL && !building && !ask->holds
+                     ? HVMEM_E_PHASE
+                     : take_entered(heap, ask, got);
+        if (status)
             hvmem__domain_leave(domain);
     }
     if (status)
         hvmem__domain_uncharge(domain, ask->frames);
     return status;
-}
-
-/* The call is over: frames, if any, are the caller's, with what was deferred. */
-static void leave(const struct ask *ask, const struct got *got)
-{
-    if (got->counted)
-        hvmem__domain_leave(ask->req->domain);
 }
 
 /* ---- public --------------------------------------------------------------------------------- */
@@ -310,7 +314,7 @@ hvmem_status hvmem__alloc(struct hvmem_heap *heap, const struct hvmem_request *r
     if (!status) {
         if (got.owed)
             status = settle(heap, &ask, &got, 0);
-        leave(&ask, &got);
+        hvmem__domain_leave(request->domain);
     }
     if (!status)
         *mfn = got.mfn;
@@ -455,7 +459,7 @@ static hvmem_status alloc_group(struct hvmem_heap *heap, const struct hvmem_requ
             undo(heap, &ask, &each[i]);
         else if (each[i].owed)
             stop = settle(heap, &ask, &each[i], 1);
-        leave(&ask, &each[i]);
+        hvmem__domain_leave(request->domain);
         if (!stop)
             frames[(*got)++] = each[i].mfn;
     }

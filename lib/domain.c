@@ -66,40 +66,28 @@ static void add_calls(struct hvmem_domain *domain, hvmem_u32 by)
         domain->calls += by;
 }
 
-hvmem_status hvmem__domain_enter(struct hvmem_domain *domain, int *counted)
+hvmem_status hvmem__domain_enter(struct hvmem_domain *domain, int *building)
 {
     hvmem_u32 state;
 
-    *counted = 0;
-    if (!domain || hvmem__load(&domain->state) == HVMEM_DOMAIN_RUNNING)
+    *building = 0;
+    if (!domain)
         return HVMEM_OK;
-    /* Count first, then look at the state: start does it the other way round. */
+    /* Count first, then look at the state: start and teardown do it the other way round. */
     add_calls(domain, 1);
     (void)HVMEM_TEST_POINT("domain_enter");
     state = __atomic_load_n(&domain->state, __ATOMIC_SEQ_CST);
-    if (state == HVMEM_DOMAIN_BUILDING) {
-        *counted = 1;
-        return HVMEM_OK;
-    }
-    hvmem__domain_leave(domain);
-    return state == HVMEM_DOMAIN_STARTING ? HVMEM_E_BUSY : HVMEM_OK;
-}
-
-void hvmem__domain_leave(struct hvmem_domain *domain)
-{
-    add_calls(domain, (hvmem_u32)-1);
-}
-
-hvmem_status hvmem__domain_enter_always(struct hvmem_domain *domain)
-{
-    hvmem_u32 state;
-
-    add_calls(domain, 1);
-    state = __atomic_load_n(&domain->state, __ATOMIC_SEQ_CST);
+    *building = state == HVMEM_DOMAIN_BUILDING;
     if (state != HVMEM_DOMAIN_DYING && state != HVMEM_DOMAIN_STARTING)
         return HVMEM_OK;
     hvmem__domain_leave(domain);
     return state == HVMEM_DOMAIN_DYING ? HVMEM_E_DOMAIN : HVMEM_E_BUSY;
+}
+
+void hvmem__domain_leave(struct hvmem_domain *domain)
+{
+    if (domain)
+        add_calls(domain, (hvmem_u32)-1);
 }
 
 int hvmem__domain_called(const struct hvmem_domain *domain)
@@ -418,7 +406,7 @@ hvmem_status hvmem_domain_dirtied(struct hvmem_domain *domain, hvmem_gfn gfn, hv
 {
     struct hvmem_heap *heap = domain ? domain->heap : HVMEM_NULL;
     hvmem_status status = HVMEM_OK;
-    int counted = 0;
+    int building = 0;
 
     if (!heap)
         return HVMEM_E_ARG;
@@ -426,13 +414,16 @@ hvmem_status hvmem_domain_dirtied(struct hvmem_domain *domain, hvmem_gfn gfn, hv
         status = HVMEM_E_RANGE;
     else if (!domain->ops.lookup)
         status = HVMEM_E_UNSUPPORTED;
-    else if (hvmem__domain_enter(domain, &counted) || !counted)
+    else if (hvmem__domain_enter(domain, &building))
         status = HVMEM_E_PHASE;
     if (!status) {
-        hvmem__domain_dirty(domain, gfn, n);
-        /* What was written may be code. */
-        hvmem__domain_owe(domain, HVMEM_OWES_DCACHE | HVMEM_OWES_ICACHE);
+        if (building) {
+            hvmem__domain_dirty(domain, gfn, n);
+            /* What was written may be code. */
+            hvmem__domain_owe(domain, HVMEM_OWES_DCACHE | HVMEM_OWES_ICACHE);
+        }
         hvmem__domain_leave(domain);
+        status = building ? HVMEM_OK : HVMEM_E_PHASE;
     }
     return status ? hvmem__refuse(heap, status, gfn, HVMEM_ORDER_ANY, n) : HVMEM_OK;
 }

@@ -136,16 +136,12 @@ int hvmem__domain_may_have(const struct hvmem_domain *domain, hvmem_u64 frames);
 void hvmem__domain_uncharge(struct hvmem_domain *domain, hvmem_u64 frames);
 
 /*
- * An allocation for the domain begins, and ends: *counted says whether it must be ended. Counted calls
- * may leave debts. E_BUSY: the domain is starting. NULL: nothing.
+ * A call that gets blocks for the domain, or pays for its blocks, begins and ends: counted, so that neither a
+ * start nor a teardown goes on beside it. *building: it may leave debts. Not entered: E_BUSY (starting), E_DOMAIN
+ * (dying). NULL: nothing.
  */
-hvmem_status hvmem__domain_enter(struct hvmem_domain *domain, int *counted);
+hvmem_status hvmem__domain_enter(struct hvmem_domain *domain, int *building);
 void hvmem__domain_leave(struct hvmem_domain *domain);
-/*
- * A call that pays for blocks of the domain, whatever its state, begins: counted, so that neither a start nor a
- * teardown goes on beside it, until hvmem__domain_leave(). Not entered: E_BUSY (starting), E_DOMAIN (dying).
- */
-hvmem_status hvmem__domain_enter_always(struct hvmem_domain *domain);
 /* Whether a call is under way: none begins any more once the domain is dying. */
 int hvmem__domain_called(const struct hvmem_domain *domain);
 

@@ -55,10 +55,11 @@ hvmem_status hvmem_domain_foreign(struct hvmem_domain *domain, hvmem_mfn mfn, hv
 {
     struct hvmem_heap *heap = domain ? domain->heap : HVMEM_NULL;
     hvmem_status status;
+    int building;
 
     if (!heap)
         return HVMEM_E_ARG;
-    status = hvmem__domain_enter_always(domain);
+    status = hvmem__domain_enter(domain, &building);
     if (!status) {
         status = make_foreign(domain, mfn, order);
         hvmem__domain_leave(domain);

@@ -291,3 +291,66 @@ TEST(fails_at_any_step, points)
         scene_end(s);
     }
 }
+
+/* Another CPU tears the domain down at test point `at` of an allocation. */
+struct killer {
+    struct scene *s;
+    const char *at;
+    hvmem_status status;
+    unsigned calls;
+};
+
+static int tear_down(const char *name, void *context)
+{
+    struct killer *killer = context;
+
+    if (strcmp(name, killer->at) != 0 || killer->calls++ != 0)
+        return 0;
+    world_set_cpu(1);
+    (void)teardown(killer->s, 0, &killer->status);
+    world_set_cpu(0);
+    return 0;
+}
+
+/*
+ * What an allocation is still paying for is not freed under its hands, in whatever state the domain was: it
+ * would scrub what is the next owner's.
+ */
+TEST(waits_for_an_allocation_that_pays, points)
+{
+    static const char *const at[] = {"domain_enter", "settle"};
+    unsigned i;
+
+    for (i = 0; i < 8; i++) {
+        struct killer killer = {scene(1), at[i % 2], HVMEM_OK, 0};
+        struct scene *s = killer.s;
+        struct hvmem_request request = expect_block(5, s->tenant);
+        const unsigned running = i / 2 % 2, bulk = i / 4;
+        hvmem_mfn mfn = 0, all = take(s, 9), next;
+        hvmem_status status;
+        hvmem_u32 got;
+
+        CHECK_EQ(hvmem_free_owned(s->world->heap, all, 9, s->tenant, OWED), HVMEM_OK);
+        request.lo = all;
+        request.hi = all + 512;
+        if (running)
+            CHECK_EQ(hvmem_domain_start(s->tenant), HVMEM_OK);
+        test_set_point_hook(tear_down, &killer);
+        status = bulk ? hvmem_alloc_bulk(s->world->heap, &request, &mfn, 1, &got)
+                      : hvmem_alloc(s->world->heap, &request, &mfn);
+        test_set_point_hook(NULL, NULL);
+        CHECK_EQ(killer.calls, 1);
+        CHECK_EQ(killer.status, HVMEM_E_BUSY);
+        /* One that saw the end of the domain got nothing; nobody was given what it pays for. */
+        CHECK_EQ(status, i % 2 ? HVMEM_OK : HVMEM_E_DOMAIN);
+        if (!status) {
+            CHECK_EQ(expect_lookup(s->world, mfn).owner, 2);
+            CHECK_EQ(hvmem_alloc_order(s->world->heap, 5, &next), HVMEM_OK);
+            CHECK(next != mfn);
+            CHECK_EQ(hvmem_free(s->world->heap, next, 5), HVMEM_OK);
+        }
+        (void)teardown(s, 0, &status);
+        CHECK_EQ(status, HVMEM_OK);
+        scene_end(s);
+    }
+}
