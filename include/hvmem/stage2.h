@@ -98,8 +98,8 @@ struct hvmem_stage2_config {
     hvmem_u32 touch_lines;   /* cache lines a first-touch fault cleans at most; 0: default */
     hvmem_u64 max_tables;    /* root included; 0: no limit */
     struct hvmem_heap *heap; /* page_shift 12; tables come from it, the frames may */
-    struct hvmem_domain *domain; /* charged for the tables; NULL: the host */
-    struct hvmem_space *space;   /* of this stage 2 alone, for its flushes; not loaded before init */
+    struct hvmem_domain *domain;       /* charged for the tables; NULL: the host */
+    struct hvmem_space *space;         /* of this stage 2 alone; not loaded before init */
     const struct hvmem_policy *policy; /* NULL: default */
     /*
      * Where table memory is reached: at direct_map + machine address, or where table_at says (called with a
