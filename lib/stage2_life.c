@@ -25,6 +25,15 @@ static hvmem_u64 root_entries(hvmem_u32 bits, hvmem_u32 level)
     return bits > below && bits - below <= 13 ? (hvmem_u64)1 << (bits - below) : 0;
 }
 
+/* Root tables' entries if it starts at that level; 0: that cannot be. */
+static hvmem_u64 root_at(const struct hvmem_stage2_config *c, hvmem_u32 level)
+{
+    /* Below 44 bits of machine address there is no level 0 (Arm ARM D8.2.9: SL0 2 is reserved there). */
+    if (!level && c->output_bits < 44)
+        return 0;
+    return root_entries(c->input_bits, level);
+}
+
 /* The start level that is meant; 3: none that works (Arm ARM D8.2.9, formats of VTCR_EL2.SL0). */
 static hvmem_u32 start_of(const struct hvmem_stage2_config *c)
 {
@@ -33,13 +42,14 @@ static hvmem_u32 start_of(const struct hvmem_stage2_config *c)
     if (c->format != HVMEM_S2_ARM64)
         return c->start_level == HVMEM_S2_LEVEL_AUTO || !c->start_level ? 0 : 3;
     if (c->start_level != HVMEM_S2_LEVEL_AUTO)
-        return c->start_level < 3 && root_entries(c->input_bits, c->start_level) ? c->start_level
-                                                                                 : 3;
-    /* The lowest level whose root is one table, else the lowest that fits 16. */
+        return c->start_level < 3 && root_at(c, c->start_level) ? c->start_level : 3;
+    /* The lowest level whose root is one table, else level 0, else tables side by side. */
     for (level = 2; level > 0; level--)
-        if (root_entries(c->input_bits, level) && root_entries(c->input_bits, level) <= 512)
+        if (root_at(c, level) && root_at(c, level) <= 512)
             return level;
-    return root_entries(c->input_bits, 0) ? 0 : 3;
+    if (root_at(c, 0))
+        return 0;
+    return root_at(c, 1) ? 1 : 3;
 }
 
 static hvmem_status check_config(const struct hvmem_stage2_config *c)

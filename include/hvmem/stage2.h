@@ -90,7 +90,7 @@ struct hvmem_stage2_config {
     hvmem_u32 flags; /* HVMEM_S2_TRACK, _FIRST_TOUCH, _FORCE_WB, _PREEMPTIBLE */
     hvmem_u32 format;
     hvmem_u32 input_bits;    /* guest-physical: arm64 25 (FEAT_TTST: 22) .. 48, others 32 .. 48 */
-    hvmem_u32 start_level;   /* arm64 0 .. 2 (up to 16 root tables); _AUTO: least roots */
+    hvmem_u32 start_level;   /* arm64 0 (44 bits out) .. 2, up to 16 roots; _AUTO: least */
     hvmem_u32 output_bits;   /* machine address bits, 32 .. 52 (arm64 48) */
     hvmem_u32 id_bits;       /* arm64: VMID 8 or 16 */
     hvmem_u32 largest;       /* largest order mapped: 0, 9, 18 (NPT, EPT: what the CPU has) */

@@ -394,9 +394,9 @@ hvmem_status stage2_rig_open(struct stage2_rig *rig)
     if (rig->config.format == HVMEM_S2_ARM64)
         rig->tables.start_level = rig->config.start_level != HVMEM_S2_LEVEL_AUTO
                                       ? (int)rig->config.start_level
-                                      : (bits <= 30   ? 2
-                                         : bits <= 39 ? 1
-                                                      : 0);
+                                      : (bits <= 30                                   ? 2
+                                         : bits <= 39 || rig->config.output_bits < 44 ? 1
+                                                                                      : 0);
     open_tlb(rig);
     open_heap(rig);
     open_space(rig);

@@ -117,6 +117,38 @@ TEST(geometry_of_arm64_roots)
     }
 }
 
+/* With less than 44 bits of machine address walks cannot start at level 0: more root tables do. */
+TEST(level_0_needs_a_machine_that_has_it)
+{
+    static const struct {
+        unsigned bits, out, tables, level;
+    } known[] = {{39, 40, 1, 1}, {40, 40, 2, 1},  {40, 42, 2, 1},
+                 {42, 42, 8, 1}, {43, 42, 16, 1}, {40, 44, 1, 0}};
+    struct hvmem_stage2_config config;
+    hvmem_size bytes;
+    unsigned i;
+
+    for (i = 0; i < sizeof known / sizeof known[0]; i++) {
+        stage2_rig_prepare(&rig, HVMEM_S2_ARM64);
+        rig.config.input_bits = known[i].bits;
+        rig.config.output_bits = known[i].out;
+        rig.config.start_level = HVMEM_S2_LEVEL_AUTO;
+        REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
+        CHECK_EQ(rig_stats(&rig).root_tables, known[i].tables);
+        CHECK_EQ(hvmem_stage2_control(rig.s2) >> 6 & 3, 2 - known[i].level);
+        CHECK_EQ(rig_map(&rig, 0, 1, 9, 7, 0, NULL), HVMEM_OK);
+        CHECK_EQ(rig_map(&rig, (1ull << (known[i].bits - 12)) - 1, 1, 10, 7, 0, NULL), HVMEM_OK);
+        CHECK(sees(0, 9, 0) && sees((1ull << (known[i].bits - 12)) - 1, 10, 0));
+        config = rig.config;
+        config.start_level = 0;
+        CHECK_EQ(hvmem_stage2_size(&config, &bytes), known[i].level ? HVMEM_E_ARG : HVMEM_OK);
+        config.start_level = HVMEM_S2_LEVEL_AUTO;
+        config.input_bits = 44;
+        CHECK_EQ(hvmem_stage2_size(&config, &bytes), known[i].out < 44 ? HVMEM_E_ARG : HVMEM_OK);
+        stage2_rig_finish(&rig);
+    }
+}
+
 /* T0SZ above 39 means what it says on CPUs with FEAT_TTST alone. */
 TEST(small_inputs_need_a_machine_that_has_them)
 {
