@@ -132,10 +132,22 @@ static void explore(uint32_t format, void (*setup)(struct stage2_race *))
         }
 }
 
-TEST(what_was_written_is_found, points, slow)
+TEST(what_was_written_is_found_in_a_block, points, slow)
 {
     explore(HVMEM_S2_ARM64, whole);
+}
+
+TEST(what_was_written_is_found_in_pages, points, slow)
+{
     explore(HVMEM_S2_ARM64, in_pages);
+}
+
+TEST(what_was_written_is_found_in_aged_pages, points, slow)
+{
     explore(HVMEM_S2_ARM64, aged_pages);
+}
+
+TEST(what_was_written_is_found_in_aged_pages_of_ept, points, slow)
+{
     explore(HVMEM_S2_EPT, aged_pages);
 }
