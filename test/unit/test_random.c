@@ -31,11 +31,16 @@ static void play_random(uint64_t stream, uint64_t programs, struct program_resul
     }
 }
 
-/* Together the programs must have made every call succeed, or they prove little. */
+/*
+ * Together the programs must have made every call succeed, or they prove little. Of a few (HVMEM_TEST_SCALE) that
+ * cannot be asked: some calls succeed once in fifty times.
+ */
 static void check_mix(const struct program_result *result)
 {
     unsigned call;
 
+    if (result->made[PROGRAM_CPU_DOWN] < 500)
+        return;
     for (call = 0; call < PROGRAM_CALLS; call++) {
         if (call == PROGRAM_FREE_WRONG)
             continue;
