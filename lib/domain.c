@@ -402,11 +402,26 @@ hvmem_status hvmem_domain_attach(struct hvmem_domain *domain, const struct hvmem
     return status ? hvmem__refuse(heap, status, 0, HVMEM_ORDER_ANY, domain->id) : HVMEM_OK;
 }
 
+/* Note what the builder wrote; E_PHASE: it builds no more. */
+static hvmem_status note_dirtied(struct hvmem_domain *domain, hvmem_gfn gfn, hvmem_u64 n)
+{
+    int building;
+
+    if (hvmem__domain_enter(domain, &building))
+        return HVMEM_E_PHASE;
+    if (building) {
+        hvmem__domain_dirty(domain, gfn, n);
+        /* What was written may be code. */
+        hvmem__domain_owe(domain, HVMEM_OWES_DCACHE | HVMEM_OWES_ICACHE);
+    }
+    hvmem__domain_leave(domain);
+    return building ? HVMEM_OK : HVMEM_E_PHASE;
+}
+
 hvmem_status hvmem_domain_dirtied(struct hvmem_domain *domain, hvmem_gfn gfn, hvmem_u64 n)
 {
     struct hvmem_heap *heap = domain ? domain->heap : HVMEM_NULL;
-    hvmem_status status = HVMEM_OK;
-    int building = 0;
+    hvmem_status status;
 
     if (!heap)
         return HVMEM_E_ARG;
@@ -414,17 +429,8 @@ hvmem_status hvmem_domain_dirtied(struct hvmem_domain *domain, hvmem_gfn gfn, hv
         status = HVMEM_E_RANGE;
     else if (!domain->ops.lookup)
         status = HVMEM_E_UNSUPPORTED;
-    else if (hvmem__domain_enter(domain, &building))
-        status = HVMEM_E_PHASE;
-    if (!status) {
-        if (building) {
-            hvmem__domain_dirty(domain, gfn, n);
-            /* What was written may be code. */
-            hvmem__domain_owe(domain, HVMEM_OWES_DCACHE | HVMEM_OWES_ICACHE);
-        }
-        hvmem__domain_leave(domain);
-        status = building ? HVMEM_OK : HVMEM_E_PHASE;
-    }
+    else
+        status = note_dirtied(domain, gfn, n);
     return status ? hvmem__refuse(heap, status, gfn, HVMEM_ORDER_ANY, n) : HVMEM_OK;
 }
 

@@ -15,16 +15,16 @@
 #endif
 
 /*
- * A host as an object of the library sees it. Constant after init, except smp and
- * bare_locks, which are set once while only one CPU runs (hvmem__host_smp()).
+ * A host as an object of the library sees it. Constant after init, except smp and bare_locks, which are set
+ * once while only one CPU runs (hvmem__host_smp()).
  */
 struct hvmem__host {
     struct hvmem_host_ops ops; /* copied; members the host's build did not have are NULL */
     void *ctx;
     hvmem_u32 regime; /* HVMEM_LOCK_* */
     hvmem_u32 smp;    /* 1: locks and atomics are in use */
-    hvmem_u32
-        bare_locks; /* 1: a lock is its word alone, without interrupts or operations of the table */
+    /* 1: a lock is its word alone, without interrupts or operations of the table. */
+    hvmem_u32 bare_locks;
     /*
      * Debug builds: bit r of held[cpu] is set while that CPU holds a lock of rank r. NULL: not
      * checked. Written by the CPU itself only.

@@ -140,7 +140,10 @@ static hvmem_u64 root_value(const struct hvmem_stage2 *s2)
     return s2->f.format == HVMEM_S2_EPT ? root | 3u << 3 | 6u : root;
 }
 
-/* Without FEAT_TTST T0SZ is 39 at most; above it walks fault, or take it for 39 (Arm ARM, VTCR_EL2.T0SZ; ID_AA64MMFR2_EL1.ST). */
+/*
+ * Without FEAT_TTST (ID_AA64MMFR2_EL1.ST) T0SZ is 39 at most; above it walks fault, or take it for 39 (Arm ARM,
+ * VTCR_EL2.T0SZ).
+ */
 static int is_too_small(const struct hvmem_stage2_config *c)
 {
     const struct hvmem_backend *be = c->heap->backend;

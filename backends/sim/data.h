@@ -31,8 +31,8 @@ struct hvmem_sim_line {
     hvmem_u32 cached; /* in the data caches, if state is not HVMEM_SIM_ABSENT */
     hvmem_u16 state;
     hvmem_u16 holder; /* CPU in whose cache it is dirty */
-    hvmem_u16
-        open; /* an operation that HVMEM_DC_MORE left open: HVMEM_SIM_OPEN, _WHOLE, its number */
+    /* An operation that HVMEM_DC_MORE left open: HVMEM_SIM_OPEN, _WHOLE, its number. */
+    hvmem_u16 open;
     hvmem_u16 opener; /* CPU that must complete it */
 };
 #define HVMEM_SIM_ABSENT 0u

@@ -86,8 +86,8 @@ HVMEM_API hvmem_status hvmem_bank_adopt(struct hvmem_heap *heap, const struct hv
  * (first call: 0). Clean tables are trusted and only their owners counted. Of others the summaries of
  * the sets are made anew, and they are audited whole before any block is changed; blocks in a gather and frames
  * in no block go to quarantine. Of all, blocks found in a cache or on their way through a call of the old heap
- * (a scrub, a split) become free owing everything. The flush clock restarts above every stored one. After an error *cursor is
- * 0 and what is missing may be given: banks, domains.
+ * (a scrub, a split) become free owing everything. The flush clock restarts above every stored one. After an
+ * error *cursor is 0 and what is missing may be given: banks, domains.
  * Errors: HVMEM_E_CORRUPT (no block was changed; also: a block reaches into a bank that was not given),
  * HVMEM_E_DOMAIN (a frame of a domain that does not exist), HVMEM_E_STALE (not the cursor of this
  * adoption), HVMEM_E_PHASE (nothing is being adopted).

@@ -289,22 +289,30 @@ TEST(asked_for_while_an_allocation_pays)
     CHECK(n < 200);
 }
 
+/* The block, its debts deferred; a frame of it is asked to go offline at the n-th place from here on. */
+static hvmem_mfn deferred_and_asked(struct world *world, struct hvmem_domain *domain, unsigned n)
+{
+    struct hvmem_request request = expect_block(2, domain);
+    hvmem_mfn mfn = 0;
+
+    request.flags = HVMEM_REQ_DEFER_ALL;
+    REQUIRE_EQ(hvmem_alloc(world->heap, &request, &mfn), HVMEM_OK);
+    asked.in = n;
+    asked.mfn = 17;
+    world->between = ask_offline;
+    return mfn;
+}
+
 TEST(asked_for_while_a_settle_or_a_start_pays)
 {
     unsigned n, start;
 
-    for (start = 0; start < 2; start++)
+    for (start = 0; start < 2; start++) {
         for (n = 1; n < 200; n++) {
             struct hvmem_domain *domain;
             struct world *world = one_owing_block(&domain);
-            struct hvmem_request request = expect_block(2, domain);
-            hvmem_mfn mfn = 0;
+            hvmem_mfn mfn = deferred_and_asked(world, domain, n);
 
-            request.flags = HVMEM_REQ_DEFER_ALL;
-            REQUIRE_EQ(hvmem_alloc(world->heap, &request, &mfn), HVMEM_OK);
-            asked.in = n;
-            asked.mfn = 17;
-            world->between = ask_offline;
             if (start)
                 CHECK_EQ(hvmem_domain_start(domain), HVMEM_OK);
             else
@@ -317,6 +325,8 @@ TEST(asked_for_while_a_settle_or_a_start_pays)
             if (asked.in)
                 break;
         }
+        CHECK(n > 10 && n < 200);
+    }
 }
 
 /* Nor is it to who maps the block elsewhere. */
@@ -327,14 +337,8 @@ TEST(asked_for_while_a_block_becomes_foreign)
     for (n = 1; n < 200; n++) {
         struct hvmem_domain *domain;
         struct world *world = one_owing_block(&domain);
-        struct hvmem_request request = expect_block(2, domain);
-        hvmem_mfn mfn = 0;
+        hvmem_mfn mfn = deferred_and_asked(world, domain, n);
 
-        request.flags = HVMEM_REQ_DEFER_ALL;
-        REQUIRE_EQ(hvmem_alloc(world->heap, &request, &mfn), HVMEM_OK);
-        asked.in = n;
-        asked.mfn = 17;
-        world->between = ask_offline;
         CHECK_EQ(hvmem_domain_foreign(domain, mfn, 2), HVMEM_OK);
         world->between = NULL;
         CHECK(expect_lookup(world, mfn).owed & HVMEM_OWES_FOREIGN);
