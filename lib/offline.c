@@ -77,8 +77,9 @@ static hvmem_mfn sort_out(struct hvmem_heap *heap, hvmem_mfn mfn)
     } else {
         middle = mfn + (end - mfn) / 2;
         hvmem__split_record(heap, arena, b, mfn, record, &left, &right);
-        hvmem__arena_mark(hvmem__arena_bank(heap, arena, b, middle), middle, right);
+        /* (Should the heap die between the two, half of it is in no block; never in two.) */
         hvmem__arena_mark(b, mfn, left);
+        hvmem__arena_mark(hvmem__arena_bank(heap, arena, b, middle), middle, right);
         end = mfn;
     }
     hvmem__unlock_arena(heap, arena, state);

@@ -64,7 +64,7 @@ static void stepped(int number, siginfo_t *info, void *context)
     protect(PROT_READ);
 }
 
-static void watch_call(void)
+static void watch(void (*call)(struct callers *))
 {
     struct sigaction action = {.sa_flags = SA_SIGINFO};
 
@@ -74,7 +74,7 @@ static void watch_call(void)
     action.sa_sigaction = stepped;
     sigaction(SIGTRAP, &action, NULL);
     protect(PROT_READ);
-    callers_call(&callers);
+    call(&callers);
     protect(PROT_READ | PROT_WRITE);
     signal(SIGSEGV, SIG_DFL);
     signal(SIGTRAP, SIG_DFL);
@@ -126,42 +126,96 @@ static void use_all(struct world *fresh, const unsigned char *others)
     CHECK_AUDIT(fresh);
 }
 
+/* Each of the stores of a call is the last one of a heap. */
+static void adopt_each(void (*call)(struct callers *))
+{
+    unsigned char before[CALLERS_FRAMES] = {0}, after[CALLERS_FRAMES] = {0};
+    unsigned k;
+
+    mark_held(before);
+    watch(call);
+    mark_held(after);
+    for (k = 0; k < CALLERS_FRAMES; k++)
+        after[k] &= before[k];
+    CHECK(stores <= MOST);
+    for (k = 0; k < stores && k < MOST; k++) {
+        struct world *fresh = adopt(stored[k]);
+
+        use_all(fresh, after);
+        CHECK(world_delete(fresh));
+    }
+}
+
+static void begin(uint64_t stream)
+{
+    unsigned i;
+
+    callers = callers_new(stream);
+    for (i = 0; i < MOST * CALLERS_BANKS; i++) {
+        unsigned char **copy = &stored[i / CALLERS_BANKS][i % CALLERS_BANKS];
+
+        *copy = aligned_alloc(64, (callers.world->tables[i % CALLERS_BANKS].bytes + 63) & ~63ull);
+        REQUIRE(*copy != NULL);
+    }
+}
+
+static void end(void)
+{
+    unsigned i;
+
+    for (i = 0; i < MOST * CALLERS_BANKS; i++)
+        free(stored[i / CALLERS_BANKS][i % CALLERS_BANKS]);
+    callers_end(&callers);
+}
+
 static void adopt_all(void)
 {
     uint64_t stream, rounds = test_rounds(15);
-    unsigned i, k, all = 0;
+    unsigned i, all = 0;
 
     for (stream = 0; stream < rounds; stream++) {
-        callers = callers_new(stream);
-        for (i = 0; i < MOST * CALLERS_BANKS; i++) {
-            stored[i / CALLERS_BANKS][i % CALLERS_BANKS] =
-                aligned_alloc(64, (callers.world->tables[i % CALLERS_BANKS].bytes + 63) & ~63ull);
-            REQUIRE(stored[i / CALLERS_BANKS][i % CALLERS_BANKS] != NULL);
-        }
+        begin(stream);
         for (i = 0; i < 40; i++) {
-            unsigned char before[CALLERS_FRAMES] = {0}, after[CALLERS_FRAMES] = {0};
-
             if (i & 1)
                 (void)hvmem_quiesce(callers.heap);
-            mark_held(before);
-            watch_call();
-            mark_held(after);
-            for (k = 0; k < CALLERS_FRAMES; k++)
-                after[k] &= before[k];
-            CHECK(stores <= MOST);
-            for (k = 0; k < stores && k < MOST; k++) {
-                struct world *fresh = adopt(stored[k]);
-
-                use_all(fresh, after);
-                CHECK(world_delete(fresh));
-            }
+            adopt_each(callers_call);
             all += stores;
         }
-        for (i = 0; i < MOST * CALLERS_BANKS; i++)
-            free(stored[i / CALLERS_BANKS][i % CALLERS_BANKS]);
-        callers_end(&callers);
+        end();
     }
     CHECK(all > rounds * 100);
+}
+
+static void free_held(struct callers *c)
+{
+    c->count--;
+    CHECK_EQ(hvmem_free_run(c->heap, c->held[c->count].mfn, c->held[c->count].frames), HVMEM_OK);
+}
+
+/* One bad frame, first, last or within, in a block in a bank and in one over the border of two. */
+static void adopt_bad(void)
+{
+    static const struct callers_held block[] = {{128, 64, NULL}, {256, 64, NULL}};
+    static const hvmem_mfn at[] = {0, 31, 32, 63};
+    struct hvmem_request request = expect_block(6, NULL);
+    hvmem_mfn mfn;
+    unsigned i, k, quiet;
+
+    for (i = 0; i < 2; i++)
+        for (k = 0; k < 4; k++)
+            for (quiet = 0; quiet < 2; quiet++) {
+                begin(0);
+                request.lo = block[i].mfn;
+                request.hi = block[i].mfn + block[i].frames;
+                REQUIRE_EQ(hvmem_alloc(callers.heap, &request, &mfn), HVMEM_OK);
+                callers.held[callers.count++] = block[i];
+                REQUIRE_EQ(hvmem_offline(callers.heap, block[i].mfn + at[k]), HVMEM_AGAIN);
+                if (quiet)
+                    CHECK_EQ(hvmem_quiesce(callers.heap), HVMEM_OK);
+                adopt_each(free_held);
+                CHECK(stores > 10);
+                end();
+            }
 }
 
 #else
@@ -171,9 +225,19 @@ static void adopt_all(void)
     CHECK(1);
 }
 
+static void adopt_bad(void)
+{
+    CHECK(1);
+}
+
 #endif
 
 TEST(whatever_was_stored_can_be_adopted)
 {
     adopt_all();
+}
+
+TEST(block_with_a_bad_frame_is_sorted_out)
+{
+    adopt_bad();
 }
