@@ -168,7 +168,7 @@ static hvmem_status batch_locked(struct hvmem_heap *heap, struct hvmem__arena *a
     return *got ? HVMEM_OK : status;
 }
 
-/* One hold of batch_from(): *got grows by what it gave. Arena lock held. */
+/* One hold of hvmem__batch_from(): *got grows by what it gave. Arena lock held. */
 static hvmem_status batch_hold(struct hvmem_heap *heap, struct hvmem__arena *arena,
                                struct hvmem__batch *batch, struct hvmem__window *window,
                                hvmem_mfn *blocks, hvmem_u32 n, hvmem_u32 *got)

@@ -9,7 +9,7 @@
  *
  * READY. The blocks of the CPU's queue before `ready` are mature, owe nothing but the flush that is paid
  * by that, and are paid for out of the credit: hvmem_alloc_owned() hands them out without another
- * look. Whatever else takes from the queue, or the loss of the token, ends that (credit_unready).
+ * look. Whatever else takes from the queue, or the loss of the token, ends that (hvmem__credit_unready()).
  */
 #ifndef HVMEM_LIB_CREDIT_H
 #define HVMEM_LIB_CREDIT_H

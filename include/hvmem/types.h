@@ -26,7 +26,7 @@ typedef hvmem_u64 hvmem_gfn;
 typedef hvmem_u64 hvmem_maddr;
 /* CPU number as the host counts them, 0 .. max_cpus - 1. May have holes. */
 typedef hvmem_u32 hvmem_cpu;
-/* NUMA node id as the firmware gives it, 0 .. HVMEM_MAX_NODE. May have holes. */
+/* NUMA node id as the firmware gives it, 0 .. HVMEM_NODE_LIMIT - 1. May have holes. */
 typedef hvmem_u32 hvmem_node;
 /* log2 of a number of frames. */
 typedef hvmem_u32 hvmem_order;

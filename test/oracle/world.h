@@ -176,7 +176,7 @@ bool world_is_bound(void);
 void world_host_ops(struct world *world);
 void world_backend_ops(struct world *world);
 
-/* Fails now? (counts down fail_in; host.c and backend.c ask at each fallible operation). */
+/* Fails now? (counts down fail_in; environment.c asks at each fallible operation). */
 bool world_fails(struct world *world);
 /* Library locks of this world that the calling thread holds (host's own locks only). */
 unsigned world_locks_held(void);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Public bug reports of other allocators, class A: block geometry and argument checks. Each case
- * plays the whole report (numbers as in docs/bug-cases): B01 orders beyond the table, B03 double
- * free, B04 free of a block's middle or with another order.
+ * plays the whole report: B01 orders beyond the table, B03 double free, B04 free of a block's middle
+ * or with another order.
  */
 #include "expect.h"
 

@@ -10,7 +10,7 @@
 
 #include "../common/metal.h"
 
-/* VTCR_EL2 for these tables, without the physical size, which metal_s2_vtcr adds. */
+/* Width of the addresses these tables translate. */
 #define METAL_S2_IPA_BITS 40u
 
 #define METAL_S2_R      1u
