@@ -6,6 +6,7 @@
 #include "clock.h"
 #include "credit.h"
 #include "settle.h"
+#include "space.h"
 #include "testpoint.h"
 
 static hvmem_u64 min64(hvmem_u64 a, hvmem_u64 b)
@@ -396,6 +397,8 @@ hvmem_status hvmem_domain_attach(struct hvmem_domain *domain, const struct hvmem
                    ops->size < sizeof domain->ops ? ops->size : sizeof domain->ops);
             domain->ctx = ctx;
             domain->space = space;
+            if (space)
+                hvmem__store(&space->guest, domain->id);
         }
         unlock_domain(domain, state);
     }

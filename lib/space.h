@@ -50,6 +50,9 @@ struct hvmem_space {
     hvmem_u32 pins;
     hvmem_u32 vcpus;   /* attached */
     hvmem_u64 serials; /* handed to vCPUs, from 1 */
+
+    hvmem_u32 guest; /* id of the domain that it was attached to last, 0: none; atomic */
+    hvmem_u32 reserved;
 };
 
 /* The vCPU a space is entered for. */

@@ -12,6 +12,7 @@
 #include "mapping.h"
 #include "stage2_state.h"
 #include "testpoint.h"
+#include "walk.h"
 
 /* What a step needs before it can go on (never returned by a public function). */
 #define HVMEM__S2_NEED_TABLES (-1000)
@@ -167,9 +168,12 @@ hvmem_status hvmem__s2_check_range(const struct hvmem_stage2 *s2, hvmem_gfn gfn,
 /* As hvmem__refuse(); codes that are no mistake of the caller are not counted. */
 hvmem_status hvmem__s2_refuse(struct hvmem_stage2 *s2, hvmem_status status, hvmem_u64 info);
 
-/* stage2_map.c: map a block, all or nothing. E_QUARANTINE: it may still be reached. No lock held. */
+/* stage2_map.c: whose blocks the caller of the stage 2 may map. */
+struct hvmem__mapper hvmem__s2_mapper(const struct hvmem_stage2 *s2);
+/* Map a block that the mapper may, all or nothing. E_QUARANTINE: it may still be reached. No lock held. */
 hvmem_status hvmem__s2_map_block(struct hvmem_stage2 *s2, hvmem_gfn gfn,
-                                 const struct hvmem_stage2_leaf *leaf);
+                                 const struct hvmem_stage2_leaf *leaf,
+                                 const struct hvmem__mapper *mapper);
 
 /* stage2_change.c: do `work`, splitting where its range begins or ends in a leaf. No lock held. */
 hvmem_status hvmem__s2_do(struct hvmem_stage2 *s2, struct hvmem__s2_work *work);

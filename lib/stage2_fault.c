@@ -78,6 +78,7 @@ static hvmem_u32 fault_step(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u32 ac
 static HVMEM_NOINLINE hvmem_status populate(struct hvmem_stage2 *s2, hvmem_gfn gfn,
                                             hvmem_u32 access, hvmem_u32 *outcome)
 {
+    struct hvmem__mapper mapper = hvmem__s2_mapper(s2);
     struct hvmem_stage2_leaf leaf;
     hvmem_status status;
     int refused, raced;
@@ -108,7 +109,7 @@ static HVMEM_NOINLINE hvmem_status populate(struct hvmem_stage2 *s2, hvmem_gfn g
         status = hvmem__s2_check_range(s2, gfn, span);
     refused = status != HVMEM_OK;
     if (!refused)
-        status = hvmem__s2_map_block(s2, gfn, &leaf);
+        status = hvmem__s2_map_block(s2, gfn, &leaf, &mapper);
     /* Where another CPU mapped something meanwhile the guest faults again, or finds it. */
     raced = !refused && status == HVMEM_E_BUSY;
     *outcome = raced || !status ? HVMEM_FAULT_ENTER : HVMEM_FAULT_UNMAPPED;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* stage2_map.c: mapping by the largest entries that fit, and looking up. */
 #include "cache.h"
+#include "domain.h"
 #include "gathered.h"
 #include "stage2.h"
-#include "walk.h"
 
 /* ---- mapping -------------------------------------------------------------------------------- */
 
@@ -12,6 +12,7 @@ struct piece {
     hvmem_gfn limit; /* where the frames end that were looked through: no step goes beyond */
     hvmem_mfn mfn;
     const struct hvmem_stage2_leaf *leaf;
+    struct hvmem__mapper mapper;
     hvmem_u64 tables;  /* NEED_TABLES: how many */
     hvmem_u64 flushed; /* `removals` up to which a flush by this call is known to be done */
     int has_flushed;
@@ -134,16 +135,20 @@ static hvmem_status flush_rest(struct hvmem_stage2 *s2, struct piece *p)
     return status;
 }
 
-/* Whether a page of tables is among the frames: a guest that reaches one reaches everything. No lock held. */
-static hvmem_status check_frames(const struct hvmem_stage2 *s2, hvmem_mfn mfn, hvmem_u64 frames)
+/*
+ * Whether the guest may get the frames: else it would keep its access to what another is given, or reach a page
+ * of tables and with it everything. No lock held.
+ */
+static hvmem_status check_frames(const struct hvmem_stage2 *s2, const struct hvmem__mapper *mapper,
+                                 hvmem_mfn mfn, hvmem_u64 frames)
 {
+    hvmem_status status;
     hvmem_mfn at = mfn;
-    int found;
 
     for (;;) {
-        found = hvmem__next_table(s2->heap, &at, mfn + frames);
-        if (found >= 0)
-            return found ? HVMEM_E_GATHERED : HVMEM_OK;
+        status = hvmem__may_map(s2->heap, mapper, &at, mfn + frames);
+        if (status != HVMEM_AGAIN)
+            return status;
         hvmem__give_way(s2->heap);
     }
 }
@@ -165,15 +170,16 @@ static hvmem_status next_frames(const struct hvmem_stage2 *s2, struct piece *p)
     rest = span - (p->gfn & (span - 1));
     if (p->end - p->gfn > rest)
         p->limit = p->gfn + rest;
-    return check_frames(s2, p->mfn, p->limit - p->gfn);
+    return check_frames(s2, &p->mapper, p->mfn, p->limit - p->gfn);
 }
 
 /* [gfn, gfn + frames) as `leaf` says, from its first frame on. HVMEM_AGAIN: may_stop. No lock held. */
 static hvmem_status map_frames(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 frames,
-                               const struct hvmem_stage2_leaf *leaf, hvmem_u32 may_stop,
+                               const struct hvmem_stage2_leaf *leaf,
+                               const struct hvmem__mapper *mapper, hvmem_u32 may_stop,
                                hvmem_u64 *done)
 {
-    struct piece p = {gfn, gfn + frames, gfn, leaf->mfn, leaf, 0, 0, 0};
+    struct piece p = {gfn, gfn + frames, gfn, leaf->mfn, leaf, *mapper, 0, 0, 0};
     hvmem_gfn asked = gfn;
     hvmem_status status = HVMEM_OK;
     hvmem_u32 tries = 0;
@@ -208,10 +214,11 @@ static hvmem_status map_frames(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64
 }
 
 hvmem_status hvmem__s2_map_block(struct hvmem_stage2 *s2, hvmem_gfn gfn,
-                                 const struct hvmem_stage2_leaf *leaf)
+                                 const struct hvmem_stage2_leaf *leaf,
+                                 const struct hvmem__mapper *mapper)
 {
     hvmem_u64 done = 0, gone;
-    hvmem_status status = map_frames(s2, gfn, (hvmem_u64)1 << leaf->order, leaf, 0, &done);
+    hvmem_status status = map_frames(s2, gfn, (hvmem_u64)1 << leaf->order, leaf, mapper, 0, &done);
     struct hvmem__s2_work undo;
 
     if (!status || !done)
@@ -243,6 +250,15 @@ static hvmem_status check_map(const struct hvmem_stage2 *s2, const struct hvmem_
     return status;
 }
 
+struct hvmem__mapper hvmem__s2_mapper(const struct hvmem_stage2 *s2)
+{
+    struct hvmem__mapper mapper;
+
+    mapper.guest = hvmem__load(&s2->mapping.space->guest);
+    mapper.payer = s2->domain ? s2->domain->id : 0;
+    return mapper;
+}
+
 /* Whether the first touch pays for what is mapped. */
 static int touch_pays(const struct hvmem_stage2 *s2, const struct hvmem_stage2_map *request)
 {
@@ -255,15 +271,17 @@ hvmem_status hvmem_stage2_map(struct hvmem_stage2 *s2, const struct hvmem_stage2
     struct hvmem_stage2_leaf leaf;
     hvmem_u64 n = 0, frames;
     hvmem_status status, unmapped = HVMEM_OK;
+    struct hvmem__mapper mapper;
 
     if (done)
         *done = 0;
     if (!s2 || !request)
         return HVMEM_E_ARG;
     status = check_map(s2, request);
+    mapper = hvmem__s2_mapper(s2);
     /* Before anything is unmapped; what decides is the looks that are taken when it is mapped. */
     if (!status && (request->flags & HVMEM_S2_REPLACE))
-        status = check_frames(s2, request->mfn, request->frames);
+        status = check_frames(s2, &mapper, request->mfn, request->frames);
     if (!status && touch_pays(s2, request) && hvmem__s2_shared(s2))
         status = HVMEM_E_BUSY;
     frames = request->frames;
@@ -279,7 +297,8 @@ hvmem_status hvmem_stage2_map(struct hvmem_stage2 *s2, const struct hvmem_stage2
         leaf.type = request->type;
         if (touch_pays(s2, request))
             leaf.state = HVMEM_S2_UNCLEAN;
-        status = map_frames(s2, request->gfn, frames, &leaf, s2->flags & HVMEM_S2_PREEMPTIBLE, &n);
+        status = map_frames(s2, request->gfn, frames, &leaf, &mapper,
+                            s2->flags & HVMEM_S2_PREEMPTIBLE, &n);
         status = status ? status : unmapped;
     }
     if (done)

@@ -4,11 +4,12 @@
 #include <hvmem/track.h>
 
 #include "stage2.h"
-#include "walk.h"
 
 static hvmem_status map_block(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_mfn mfn,
                               hvmem_order order, hvmem_u32 mark)
 {
+    /* Of whom a populate is asked the domain knows. */
+    static const struct hvmem__mapper anybody = {0, 0};
     struct hvmem_stage2_leaf leaf;
     hvmem_u64 frames, top = (hvmem_u64)1 << (s2->output_bits - 12);
     hvmem_status status;
@@ -25,7 +26,7 @@ static hvmem_status map_block(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_mfn 
         leaf.order = order;
         leaf.rights = HVMEM_S2_RWX;
         leaf.state = mark;
-        status = hvmem__s2_map_block(s2, gfn, &leaf); /* whole, PREEMPTIBLE or not */
+        status = hvmem__s2_map_block(s2, gfn, &leaf, &anybody); /* whole, PREEMPTIBLE or not */
     }
     return status ? hvmem__s2_refuse(s2, status, gfn) : HVMEM_OK;
 }

@@ -3,6 +3,7 @@
 #include "walk.h"
 
 #include "arena.h"
+#include "free.h"
 
 /* Blocks looked at under one lock, and frames, of which many may be in few blocks. */
 #define STEP        (HVMEM__IN_STEPS ? 1u : 48u)
@@ -77,73 +78,93 @@ int hvmem__next_owned(struct hvmem_heap *heap, hvmem_u32 owner, hvmem_mfn *at, h
     return result;
 }
 
-/* Whether it may be walked by hardware, or is about to be a table again. */
-static int is_of_tables(hvmem__record record)
+/* Whether a guest may get the block of this record. */
+static hvmem_status may_map_block(const struct hvmem__mapper *mapper, hvmem__record record)
 {
-    return hvmem__rec_table(record) || hvmem__rec_state(record) == HVMEM_BLOCK_GATHERED;
+    hvmem_u32 state = hvmem__rec_state(record), owner = hvmem__rec_owner(record);
+
+    if (state == HVMEM_BLOCK_RESERVED)
+        return hvmem__rec_scrubbed_free(record) ? HVMEM_E_FREE : HVMEM_OK;
+    if (hvmem__state_error(state))
+        return hvmem__state_error(state);
+    if (hvmem__rec_table(record))
+        return HVMEM_E_GATHERED;
+    if (!owner || owner == mapper->guest || owner == mapper->payer ||
+        !(mapper->guest | mapper->payer))
+        return HVMEM_OK;
+    /* Said so by its owner, and no debt of an earlier one (hvmem__rec_debts()). */
+    return (hvmem__rec_owed(record) & (HVMEM_OWES_FOREIGN | HVMEM_OWES_TLB)) == HVMEM_OWES_FOREIGN
+               ? HVMEM_OK
+               : HVMEM_E_OWNER;
 }
 
 /* A block in use that begins at `at` and holds all up to `end`: its owner's, so that its bank stays. */
-static int is_owned(const struct hvmem__bank *b, hvmem_mfn at, hvmem_mfn end)
+static int is_owned(const struct hvmem__mapper *mapper, const struct hvmem__bank *b, hvmem_mfn at,
+                    hvmem_mfn end)
 {
     hvmem__record record;
 
     if (!hvmem__bank_holds(b, at) || !hvmem__is_head(b, at))
         return 0;
     record = hvmem__load_acquire(hvmem__record_at(b, at));
-    return hvmem__rec_state(record) == HVMEM_BLOCK_ALLOCATED && !hvmem__rec_table(record) &&
+    return hvmem__rec_state(record) == HVMEM_BLOCK_ALLOCATED && !may_map_block(mapper, record) &&
            end - at <= (hvmem_u64)1 << hvmem__rec_order(record);
 }
 
-/* The same within one bank. Arena lock held. */
-static int next_table_in(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
-                         hvmem_mfn *at, hvmem_mfn end)
+/* The same within one bank, block by block. Arena lock held. */
+static hvmem_status may_map_in(struct hvmem_heap *heap, const struct hvmem__mapper *mapper,
+                               struct hvmem__arena *arena, struct hvmem__bank *b, hvmem_mfn *at,
+                               hvmem_mfn end)
 {
-    hvmem_mfn stop = step_end(b, *at, end), head;
-    struct hvmem__bank *hb;
+    struct hvmem__bank *hb = b;
+    hvmem_mfn head = *at;
+    hvmem__record record;
+    hvmem_status status;
     hvmem_u32 steps;
 
-    /* The first may lie in the middle of its block. */
-    if (hvmem__arena_block(heap, arena, b, *at, &head, &hb) &&
-        is_of_tables(hvmem__load_acquire(hvmem__record_at(hb, head))))
-        return 1;
-    for (steps = 0; steps < STEP; steps++) {
-        hvmem_u64 offset = hvmem__bits_next(&b->head, *at - b->base, stop - b->base);
-
-        if (offset == HVMEM__BITS_NONE) {
-            *at = stop;
-            return stop == end ? 0 : -1;
-        }
-        *at = b->base + offset;
-        if (is_of_tables(hvmem__load_acquire(&b->record[offset])))
-            return 1;
-        ++*at;
+    /* The first may lie in the middle of its block, which may begin in another bank. */
+    if (!hvmem__arena_block(heap, arena, b, *at, &head, &hb))
+        return HVMEM_E_FREE;
+    for (steps = 0; steps < STEP; steps++, hb = b) {
+        record = hvmem__load_acquire(hvmem__record_at(hb, head));
+        status = may_map_block(mapper, record);
+        if (status)
+            return status;
+        head += (hvmem_u64)1 << hvmem__rec_order(record);
+        *at = head < end ? head : end;
+        if (head >= end)
+            return HVMEM_OK;
+        if (!hvmem__bank_holds(b, head))
+            break;
+        if (!hvmem__is_head(b, head))
+            return HVMEM_E_FREE; /* in no block outside the sets */
     }
-    return -1;
+    return HVMEM_AGAIN;
 }
 
-int hvmem__next_table(struct hvmem_heap *heap, hvmem_mfn *at, hvmem_mfn end)
+hvmem_status hvmem__may_map(struct hvmem_heap *heap, const struct hvmem__mapper *mapper,
+                            hvmem_mfn *at, hvmem_mfn end)
 {
     struct hvmem__bank *b = hvmem__bank_of(heap, *at);
+    hvmem_status status = HVMEM_AGAIN;
     struct hvmem__arena *arena;
     hvmem_u64 state;
-    int result = -1;
 
-    if (b && is_owned(b, *at, end)) {
+    if (b && is_owned(mapper, b, *at, end)) {
         *at = end;
-        return 0;
+        return HVMEM_OK;
     }
     if (!b)
         b = hvmem__bank_from(heap, *at, at);
     if (!b || *at >= end) {
         *at = end;
-        return 0;
+        return HVMEM_OK;
     }
     arena = hvmem__bank_lock(heap, b, &state);
     if (!arena)
-        return -1;
+        return HVMEM_AGAIN;
     if (hvmem__bank_holds(b, *at))
-        result = next_table_in(heap, arena, b, at, end);
+        status = may_map_in(heap, mapper, arena, b, at, end);
     hvmem__unlock_arena(heap, arena, state);
-    return result;
+    return status;
 }

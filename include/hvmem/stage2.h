@@ -5,9 +5,8 @@
  * Granule 4 KiB, levels numbered as on arm64: 3 holds 4 KiB pages, 2 blocks of 2 MiB, 1 of 1 GiB.
  * Walks of at most four levels: FEAT_LPA2 (VTCR_EL2.DS, 52-bit addresses, level -1), 5-level EPT and NPT
  * under LA57 are not supported; input_bits above 48, or output_bits above 48 on arm64, HVMEM_E_ARG.
- * A mapping exists while its entry carries the library's own present bit; the hardware's valid bit says only
- * whether the guest touched it since access tracking was armed (hvmem/track.h). Hardware never writes these
- * tables: access and dirty bits are set in advance.
+ * A mapping exists while its entry has the library's own present bit; hardware's valid bit says only that the
+ * guest touched it since tracking was armed (hvmem/track.h). Access and dirty bits are set in advance.
  *
  * Every call may be made by several CPUs at once (in the lock regimes that lock): one lock a guest, held for
  * at most one table of entries. Flushes and table allocation happen without it. Whatever changed an entry
@@ -15,8 +14,10 @@
  * before the gather is finished that the caller gave. Where the host flushes by IPI interrupts must be on.
  *
  * Ranges are in guest frames of 4 KiB. A range that is empty, wraps or exceeds the input size is refused with
- * HVMEM_E_RANGE, so that numbers of a guest may be passed on unchecked. No call maps a page that a stage 2 of
- * the heap has for its tables, nor one that waits in a gather: HVMEM_E_GATHERED.
+ * HVMEM_E_RANGE, so that numbers of a guest may be passed on unchecked.
+ * FRAMES that no call maps, for others get them while the guest has them: free ones of the heap (HVMEM_E_FREE;
+ * _OFFLINE, _QUARANTINE); gathered ones and any stage 2's tables (_GATHERED); where config.domain or a domain
+ * attached to the space says whose the guest is, a third one's without hvmem_domain_foreign() (_OWNER).
  */
 #ifndef HVMEM_STAGE2_H
 #define HVMEM_STAGE2_H
@@ -151,11 +152,11 @@ HVMEM_API hvmem_status hvmem_stage2_size(const struct hvmem_stage2_config *confi
 
 /*
  * Make an empty stage 2 in memory[0 .. bytes), root tables allocated and zeroed. The memory is the library's
- * until hvmem_stage2_teardown() returned HVMEM_OK, as are the pages for tables: who frees, gathers or shares
- * one by its number is told HVMEM_E_GATHERED. Errors: HVMEM_E_ARG (null, flag, format, level, bits; arm64
- * without FORCE_WB where the back-end has HVMEM_CAP_FWB), HVMEM_E_UNSUPPORTED (FORCE_WB where it has not;
- * input_bits below 25 without HVMEM_CAP_SMALL_INPUT), HVMEM_E_VERSION, HVMEM_E_BUFFER, HVMEM_E_ORDER
- * (largest), HVMEM_E_LIMIT (max_tables below the root), those of hvmem_alloc().
+ * until hvmem_stage2_teardown() returned HVMEM_OK, as are pages for tables (freed, gathered or shared by their
+ * numbers: HVMEM_E_GATHERED). Errors: HVMEM_E_ARG (null, flag, format, level, bits; arm64 without FORCE_WB where
+ * the back-end has HVMEM_CAP_FWB), HVMEM_E_UNSUPPORTED (FORCE_WB where it has not; input_bits below 25 without
+ * HVMEM_CAP_SMALL_INPUT), HVMEM_E_VERSION, HVMEM_E_BUFFER, HVMEM_E_ORDER (largest), HVMEM_E_LIMIT (max_tables
+ * below the root), those of hvmem_alloc().
  */
 HVMEM_API hvmem_status hvmem_stage2_init(void *memory, hvmem_size bytes,
                                          const struct hvmem_stage2_config *config,
@@ -165,7 +166,7 @@ HVMEM_API hvmem_status hvmem_stage2_init(void *memory, hvmem_size bytes,
  * Map a range with the largest entries that fit its alignment. *done (may be NULL): how many frames, from the
  * first on, are mapped by this call on return. Only where something was replaced is anything invalidated.
  * Errors: HVMEM_E_RANGE (also: machine frames beyond output_bits), HVMEM_E_ARG (rights, type, flag),
- * HVMEM_E_VERSION, HVMEM_E_GATHERED (above; nothing was replaced), HVMEM_E_BUSY (something is mapped there,
+ * HVMEM_E_VERSION, those of FRAMES (above; nothing was replaced), HVMEM_E_BUSY (something is mapped there,
  * or the first touch is to pay and a device walks the tables), HVMEM_E_LIMIT, HVMEM_E_PHASE (torn down),
  * those of hvmem_alloc() for tables; after a flush that failed, those of the flush of everything then.
  */
@@ -213,9 +214,8 @@ HVMEM_API hvmem_status hvmem_stage2_fault(struct hvmem_stage2 *s2, hvmem_u64 gpa
                                           hvmem_u32 *outcome);
 
 /*
- * Take tables from the heap in advance, so that `tables` are in the pool. None is taken where that would be
- * more than max_tables (without it: one for 16 free frames) or the domain's limit, HVMEM_E_LIMIT, or than are
- * free, HVMEM_E_NOMEM.
+ * Take tables in advance, so that `tables` are in the pool; none where that is more than max_tables (without
+ * it: one for 16 free frames) or the domain's limit, HVMEM_E_LIMIT, or than are free, HVMEM_E_NOMEM.
  */
 HVMEM_API hvmem_status hvmem_stage2_reserve(struct hvmem_stage2 *s2, hvmem_u64 tables);
 

@@ -298,7 +298,7 @@ static void open_heap(struct stage2_rig *rig)
     config.max_domains = 4;
     config.max_order = 12;
     config.owed_on_free = HVMEM_OWES_SCRUB | HVMEM_OWES_DCACHE | rig->owed;
-    config.flags = HVMEM_CONFIG_NO_CPU_CACHE;
+    config.flags = rig->cached ? 0 : HVMEM_CONFIG_NO_CPU_CACHE;
     config.host = &host_ops;
     config.host_ctx = rig;
     config.backend = &rig->be;

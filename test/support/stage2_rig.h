@@ -26,6 +26,7 @@ struct stage2_rig {
     hvmem_u32 cpus, slots;             /* RIG_CPUS and RIG_SLOTS unless changed before open */
     hvmem_u32 fragments;               /* CPUs keep pieces of large entries */
     hvmem_u32 charged;                 /* the domain pays for the tables */
+    hvmem_u32 cached;                  /* CPUs keep free frames */
     hvmem_u32 owed;                    /* on free, besides SCRUB and DCACHE */
     hvmem_u32 line;                    /* bytes of a cache line, as the library is told; 0: 64 */
     struct hvmem_heap *heap;
@@ -69,6 +70,9 @@ void stage2_rig_close(struct stage2_rig *rig);
 /* Prepared and opened, or the case ends; at the end also counts and conflicts are checked. */
 void stage2_rig_begin(struct stage2_rig *rig, uint32_t format);
 void stage2_rig_finish(struct stage2_rig *rig);
+
+/* The host has these frames of the heap for its own ends: guests may get them. */
+void rig_set_apart(struct stage2_rig *rig, uint64_t mfn, uint64_t frames);
 
 /* Calls made until they are through, with a fresh cursor (stage2_rig_calls.c). */
 hvmem_status rig_arm(struct stage2_rig *rig);

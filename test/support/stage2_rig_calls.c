@@ -20,6 +20,11 @@ void stage2_rig_finish(struct stage2_rig *rig)
     stage2_rig_close(rig);
 }
 
+void rig_set_apart(struct stage2_rig *rig, uint64_t mfn, uint64_t frames)
+{
+    REQUIRE_EQ(hvmem_reserve(rig->heap, mfn, frames), HVMEM_OK);
+}
+
 hvmem_status rig_arm(struct stage2_rig *rig)
 {
     struct hvmem_cursor cursor = {{0}};

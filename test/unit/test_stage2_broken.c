@@ -18,6 +18,7 @@ static void begin(uint32_t format)
     stage2_rig_prepare(&rig, format);
     rig.quirks = HVMEM_QUIRK_BBM_REQUIRED;
     REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
+    rig_set_apart(&rig, HOME, 2048);
 }
 
 /* ---- touched since ------------------------------------------------------------------------------ */
@@ -158,6 +159,7 @@ static void block_and_pages(uint32_t format, uint64_t features, uint64_t quirks)
     rig.features |= features;
     rig.quirks = quirks;
     REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
+    rig_set_apart(&rig, HOME, 2048);
     CHECK_EQ(rig_map(&rig, 0, 512, HOME, 7, 0, NULL), HVMEM_OK);
     CHECK_EQ(rig_map(&rig, 512, 256, HOME + 512, 7, 0, NULL), HVMEM_OK);
     CHECK_EQ(rig_map(&rig, 768, 256, HOME + 768, 7, 0, NULL), HVMEM_OK);

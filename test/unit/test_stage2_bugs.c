@@ -368,6 +368,7 @@ TEST(first_touch_cleans_before_the_guest_gets_in)
     int faults;
 
     stage2_rig_begin(&rig, HVMEM_S2_ARM64);
+    rig_set_apart(&rig, RIG_BASE + 96, 1000);
     hvmem_stage2_ops(&ops);
     CHECK_EQ(ops.map_untouched(rig.s2, 0, RIG_BASE + 512, 9), HVMEM_OK);
     CHECK_EQ(ops.map_untouched(rig.s2, 0x300, RIG_BASE + 100, 0), HVMEM_OK);
@@ -397,6 +398,7 @@ TEST(first_touch_waits_for_every_large_leaf_at_once)
     int i, round;
 
     stage2_rig_begin(&rig, HVMEM_S2_NPT);
+    rig_set_apart(&rig, RIG_BASE + 96, 1000);
     /* More leaves in progress than there are records: one goes by pages. */
     for (i = 0; i < 12; i++) {
         struct hvmem_stage2_leaf leaf;
@@ -433,6 +435,7 @@ TEST(first_touch_after_dma_is_refused)
     int told = 0;
 
     stage2_rig_begin(&rig, HVMEM_S2_ARM64);
+    rig_set_apart(&rig, RIG_BASE + 96, 1000);
     hvmem_stage2_ops(&ops);
     CHECK_EQ(ops.map_untouched(rig.s2, 0, RIG_BASE + 512, 9), HVMEM_OK);
     CHECK_EQ(rig_arm(&rig), HVMEM_OK);
@@ -460,6 +463,7 @@ TEST(first_touch_mapped_beside_a_disarm_keeps_devices_out)
     int told = 0;
 
     stage2_rig_begin(&rig, HVMEM_S2_ARM64);
+    rig_set_apart(&rig, RIG_BASE + 96, 1000);
     hvmem_stage2_ops(&ops);
     CHECK_EQ(ops.map_untouched(rig.s2, 0x300, RIG_BASE + 512, 0), HVMEM_OK);
     CHECK_EQ(ops.map_untouched(rig.s2, 0x700, RIG_BASE + 513, 0), HVMEM_OK);
@@ -689,6 +693,7 @@ TEST(only_what_a_gather_holds_is_flushed_before_a_map)
 
     stage2_rig_prepare(&rig, HVMEM_S2_ARM64);
     REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
+    rig_set_apart(&rig, RIG_BASE + 96, 1000);
     CHECK_EQ(rig_map(&rig, 0x200, 16, 0x1000, WALK_R, 0, NULL), HVMEM_OK);
     CHECK_EQ(rig_map(&rig, 0x500, 1, 0x1000, WALK_R, 0, NULL), HVMEM_OK);
     CHECK(rig_access(&rig, 0, 0x205000, WALK_R) >= 0);

@@ -46,6 +46,7 @@ TEST(set_way_leaves_device_memory_alone)
 
     for (i = 0; i < 3; i++) {
         stage2_rig_begin(&rig, formats[i]);
+        rig_set_apart(&rig, HOME, 2048);
         CHECK_EQ(rig_map(&rig, 8, 4, HOME, 7, HVMEM_S2_WB, NULL), HVMEM_OK);
         CHECK_EQ(rig_map(&rig, 12, 2, MMIO, 3, HVMEM_S2_DEVICE, NULL), HVMEM_OK);
         CHECK_EQ(rig_map(&rig, 512, 512, MMIO & ~511u, 3, HVMEM_S2_NC, NULL), HVMEM_OK);
@@ -81,6 +82,7 @@ TEST(cleans_by_guest_frame_pass_over_device_memory)
     hvmem_status status;
 
     stage2_rig_begin(&rig, HVMEM_S2_ARM64);
+    rig_set_apart(&rig, HOME, 2048);
     attach();
     CHECK_EQ(rig_map(&rig, 8, 4, HOME, 7, HVMEM_S2_WB, NULL), HVMEM_OK);
     CHECK_EQ(rig_map(&rig, 12, 2, MMIO, 3, HVMEM_S2_DEVICE, NULL), HVMEM_OK);
@@ -106,6 +108,7 @@ TEST(device_memory_is_never_executable_on_arm64)
     uint64_t done;
 
     stage2_rig_begin(&rig, HVMEM_S2_ARM64);
+    rig_set_apart(&rig, HOME, 2048);
     CHECK_EQ(rig_map(&rig, 8, 4, MMIO, 7, HVMEM_S2_DEVICE, NULL), HVMEM_E_ARG);
     CHECK_EQ(rig_map(&rig, 8, 4, MMIO, 5, HVMEM_S2_DEVICE, NULL), HVMEM_E_ARG);
     CHECK_EQ(rig_map(&rig, 8, 4, MMIO, 1, HVMEM_S2_DEVICE, NULL), HVMEM_OK);
@@ -184,6 +187,7 @@ TEST(a_disarm_beside_a_guest_leaves_nothing_that_faults)
         stage2_rig_prepare(&rig, formats[i]);
         rig.config.flags = HVMEM_S2_FIRST_TOUCH;
         REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
+        rig_set_apart(&rig, HOME, 2048);
         CHECK_EQ(rig_map(&rig, 0, 32, HOME, 7, HVMEM_S2_WB, NULL), HVMEM_OK);
         for (gfn = 0; gfn < 10; gfn++)
             CHECK(rig_access(&rig, 0, gfn << 12, HVMEM_S2_W) > 0);
@@ -212,6 +216,7 @@ TEST(a_device_is_told_of_rights_that_were_gained)
 
     for (i = 0; i < 3; i++) {
         stage2_rig_begin(&rig, formats[i]);
+        rig_set_apart(&rig, HOME, 2048);
         CHECK_EQ(rig_map(&rig, 0, 8, HOME, HVMEM_S2_R, HVMEM_S2_WB, NULL), HVMEM_OK);
         device = device_that_counts(&told);
         CHECK_EQ(hvmem_notifier_add(hvmem_stage2_mapping(rig.s2), &device), HVMEM_OK);

@@ -81,6 +81,7 @@ TEST(arming_forgets_what_was_aged)
 
     for (f = 0; f < 3; f++) {
         stage2_rig_begin(&rig, formats[f]);
+        rig_set_apart(&rig, HOME, 2048);
         CHECK_EQ(rig_map(&rig, 0, 16, HOME, 7, 0, NULL), HVMEM_OK);
         CHECK_EQ(rig_arm(&rig), HVMEM_OK);
         CHECK(gets_in(3, WALK_R));
@@ -101,6 +102,7 @@ TEST(setway_after_an_arming_that_failed_takes_all_for_touched)
     struct hvmem_cursor cursor;
 
     stage2_rig_begin(&rig, HVMEM_S2_ARM64);
+    rig_set_apart(&rig, HOME, 2048);
     CHECK_EQ(rig_map(&rig, 0, 16, HOME, 7, 0, NULL), HVMEM_OK);
     CHECK(gets_in(3, WALK_W));
     memset(&cursor, 0, sizeof cursor);
@@ -126,6 +128,7 @@ TEST(setway_after_an_arming_that_failed_takes_all_for_touched)
 TEST(a_map_after_an_unmap_that_was_not_flushed_flushes)
 {
     stage2_rig_begin(&rig, HVMEM_S2_ARM64);
+    rig_set_apart(&rig, HOME, 2048);
     CHECK_EQ(rig_map(&rig, 0, 16, HOME, 7, 0, NULL), HVMEM_OK);
     CHECK(gets_in(5, WALK_R));
     rig.fail_flushes = 100;
@@ -155,6 +158,7 @@ TEST(cursors_name_their_stage2)
     rig.config.input_bits = 43; /* root entries for several calls */
     rig.config.start_level = 1;
     REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
+    rig_set_apart(&rig, HOME, 2048);
     REQUIRE_EQ(hvmem_stage2_size(&rig.config, &bytes), HVMEM_OK);
     REQUIRE(bytes <= sizeof memory);
     REQUIRE_EQ(hvmem_stage2_init(memory, bytes, &rig.config, &other), HVMEM_OK);
@@ -186,6 +190,7 @@ static void map_512(void)
 TEST(a_merge_of_what_is_untouched_is_untouched)
 {
     stage2_rig_begin(&rig, HVMEM_S2_ARM64);
+    rig_set_apart(&rig, HOME, 2048);
     map_512();
     CHECK_EQ(rig_map(&rig, 512, 1, HOME + 512, 7, 0, NULL), HVMEM_OK);
     CHECK(rig_touched(&rig, 3));
@@ -203,6 +208,7 @@ TEST(a_split_that_fails_leaves_broken_what_a_merge_left_so)
     hvmem_u32 outcome;
 
     stage2_rig_begin(&rig, HVMEM_S2_ARM64);
+    rig_set_apart(&rig, HOME, 2048);
     map_512();
     CHECK(gets_in(3, WALK_R));
     rig.fail_flushes = 100;
@@ -308,6 +314,7 @@ static int beside(hvmem_status (*call)(void), int n)
     int came;
 
     stage2_rig_begin(&rig, HVMEM_S2_ARM64);
+    rig_set_apart(&rig, HOME, 2048);
     CHECK_EQ(rig_map(&rig, 0, 16, HOME, 7, 0, NULL), HVMEM_OK);
     CHECK(gets_in(3, WALK_R));
     shared = HVMEM_E_BUSY;
@@ -348,6 +355,7 @@ TEST(nothing_waits_beside_a_device_that_came_meanwhile, points)
         stage2_rig_prepare(&rig, HVMEM_S2_ARM64);
         rig.config.flags = HVMEM_S2_FIRST_TOUCH;
         REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
+        rig_set_apart(&rig, HOME, 2048);
         shared = HVMEM_E_BUSY;
         intrude(disarm_and_share, "stage2.lock", n++);
         status = rig_map(&rig, 0, 16, HOME, 7, 0, NULL);
@@ -374,6 +382,7 @@ TEST(ept_is_invalidated_by_the_root_that_is_loaded)
     hvmem_u64 eptp = 0;
 
     stage2_rig_begin(&rig, HVMEM_S2_EPT);
+    rig_set_apart(&rig, HOME, 2048);
     CHECK_EQ(hvmem_stage2_root(rig.s2, 0, &eptp), HVMEM_OK);
     CHECK_EQ(hvmem_space_id(rig.space, 0, &tag), HVMEM_OK);
     CHECK_EQ(tag.root, eptp);
@@ -399,6 +408,7 @@ TEST(arm64_root_is_in_force_during_invalidations)
     hvmem_u64 vttbr = 0;
 
     stage2_rig_begin(&rig, HVMEM_S2_ARM64);
+    rig_set_apart(&rig, HOME, 2048);
     CHECK_EQ(hvmem_stage2_root(rig.s2, 0, &vttbr), HVMEM_OK);
     CHECK_EQ(rig_map(&rig, 0, 16, HOME, 7, 0, NULL), HVMEM_OK);
     CHECK(gets_in(3, WALK_R));
@@ -435,6 +445,7 @@ static uint64_t lines_of(hvmem_u32 type, uint64_t features)
     rig.config.populate.give = give_page;
     given_type = type;
     REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
+    rig_set_apart(&rig, HOME, 2048);
     CHECK(gets_in(3, WALK_R));
     lines = rig.lines;
     stage2_rig_finish(&rig);
@@ -508,6 +519,7 @@ TEST(tables_leave_no_addresses_behind)
     uint64_t gib, i, tables;
 
     stage2_rig_begin(&rig, HVMEM_S2_ARM64);
+    rig_set_apart(&rig, HOME, 2048);
     memset(was_table, 0, sizeof was_table);
     for (gib = 0; gib < 4; gib++)
         for (i = 0; i < 10; i++)

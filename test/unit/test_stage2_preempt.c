@@ -213,6 +213,7 @@ TEST(waits_for_a_first_touch_stop)
     hvmem_u32 outcome;
 
     begin(HVMEM_S2_PREEMPTIBLE | HVMEM_S2_FIRST_TOUCH, 18);
+    rig_set_apart(&rig, RIG_BASE + 512, 512);
     CHECK_EQ(rig_map(&rig, 0, 512, RIG_BASE + 512, HVMEM_S2_RWX, 0, NULL), HVMEM_OK);
     meanwhile[0] = HVMEM_E_ARG;
     rig.on_clean = changes_meanwhile;

@@ -57,6 +57,7 @@ TEST(one_table_is_pushed_down_a_fault)
     hvmem_u32 outcome;
 
     stage2_rig_begin(&rig, HVMEM_S2_NPT);
+    rig_set_apart(&rig, HOME, 2048);
     CHECK_EQ(rig_map(&rig, 0, 16, HOME, 7, 0, NULL), HVMEM_OK);
     CHECK_EQ(rig_arm(&rig), HVMEM_OK);
     for (level = 0; level < 3; level++) {
@@ -77,6 +78,7 @@ TEST(arming_ends_with_a_flush_of_the_whole_id)
     uint64_t whole;
 
     stage2_rig_begin(&rig, HVMEM_S2_ARM64);
+    rig_set_apart(&rig, HOME, 2048);
     CHECK_EQ(rig_map(&rig, 0, LOT, HOME, 7, 0, NULL), HVMEM_OK);
     CHECK(rig_access(&rig, 0, 0x5000, WALK_W) >= 0);
     CHECK(rig_access(&rig, 1, 0x205000, WALK_W) >= 0);
@@ -96,6 +98,7 @@ TEST(a_flush_that_fails_does_not_arm)
     struct hvmem_cursor cursor;
 
     stage2_rig_begin(&rig, HVMEM_S2_ARM64);
+    rig_set_apart(&rig, HOME, 2048);
     CHECK_EQ(rig_map(&rig, 0, LOT, HOME, 7, 0, NULL), HVMEM_OK);
     CHECK(rig_access(&rig, 0, 0x5000, WALK_W) >= 0);
     memset(&cursor, 0, sizeof cursor);
@@ -117,6 +120,7 @@ TEST(mappings_made_while_armed_start_untouched)
     stage2_rig_prepare(&rig, HVMEM_S2_EPT);
     rig.config.flags = HVMEM_S2_TRACK;
     REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
+    rig_set_apart(&rig, HOME, 2048);
     hvmem_stage2_ops(&ops);
     CHECK_EQ(ops.map(rig.s2, 0, HOME, 3), HVMEM_OK);
     CHECK(rig_touched(&rig, 0));
@@ -240,6 +244,7 @@ static void begin_setway(unsigned largest, uint32_t format)
     stage2_rig_prepare(&rig, format);
     rig.config.largest = largest;
     REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
+    rig_set_apart(&rig, HOME, 2048);
     CHECK_EQ(rig_map(&rig, 0, LOT, HOME, 7, 0, NULL), HVMEM_OK);
     memset(dirty, 0, sizeof dirty);
     writer = test_rng(largest + format);
