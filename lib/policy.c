@@ -299,6 +299,8 @@ hvmem_status hvmem_policy_choose(const struct hvmem_policy *policy,
 
 void hvmem_policy_apply(const struct hvmem_policy_choice *choice, struct hvmem_tlb_flush *flush)
 {
+    if (!choice || !flush)
+        return;
     flush->flags &= ~HVMEM_TLB_SINGLES;
     if (choice->what == HVMEM_CHOOSE_NOTHING)
         flush->count = 0;

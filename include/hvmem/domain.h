@@ -127,7 +127,8 @@ HVMEM_API hvmem_status hvmem_domain_attach(struct hvmem_domain *domain,
  * hvmem_domain_start() takes over where the steps stopped, hvmem_domain_kill() gives up.
  * Errors, the domain is BUILDING and what was not paid is still owed: HVMEM_E_PHASE (not BUILDING),
  * HVMEM_E_BUSY (a populate is open, a call of the domain is under way on another CPU), HVMEM_E_STALE,
- * HVMEM_E_UNSUPPORTED, HVMEM_E_HOST, and what ops.lookup or ops.started returned.
+ * HVMEM_E_DOMAIN (killed between two steps, and stays so), HVMEM_E_UNSUPPORTED, HVMEM_E_HOST, and what
+ * ops.lookup or ops.started returned.
  */
 HVMEM_API hvmem_status hvmem_domain_start(struct hvmem_domain *domain);
 HVMEM_API hvmem_status hvmem_domain_start_step(struct hvmem_domain *domain, hvmem_u64 budget,

@@ -123,7 +123,7 @@ HVMEM_API hvmem_status hvmem_gather_entry(struct hvmem_gather *gather, hvmem_u64
  * flush: the fault that a stale entry causes is retried. On x86 it drops the entry; on arm64 it does not: there
  * the host tells it with hvmem_gather_entry(), or invalidates in its fault handler.) *told, if not NULL:
  * whether it was. flags: HVMEM_ENTRY_GLOBAL; EXEC follows from `before`. An entry that was a table: as
- * hvmem_gather_entry with unknown level and finest stride.
+ * hvmem_gather_entry with unknown level and finest stride. Errors: as hvmem_gather_entry.
  */
 HVMEM_API hvmem_status hvmem_gather_change(struct hvmem_gather *gather, hvmem_u64 addr,
                                            hvmem_u32 shift, hvmem_u32 level,

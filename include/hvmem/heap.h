@@ -66,7 +66,7 @@ HVMEM_BEGIN_DECLS
 HVMEM_API hvmem_status hvmem_alloc(struct hvmem_heap *heap, const struct hvmem_request *request,
                                    hvmem_mfn *mfn);
 
-/* Short form: one block for the host itself, on the CPU's own node or the nearest. */
+/* Short form: one block for the host itself, on the CPU's own node or the nearest. Errors as hvmem_alloc(). */
 HVMEM_API hvmem_status hvmem_alloc_order(struct hvmem_heap *heap, hvmem_order order,
                                          hvmem_mfn *mfn);
 
@@ -116,9 +116,10 @@ HVMEM_API hvmem_status hvmem_free_owned(struct hvmem_heap *heap, hvmem_mfn mfn, 
 
 /*
  * Free [mfn, mfn + count): any part of one block, or a run over several blocks and owners, reserved
- * frames included. Checked whole before anything changes; errors as hvmem_free, HVMEM_E_RANGE. HVMEM_E_HOST and
- * HVMEM_E_BUSY (other calls changed one block 4096 times on end) come at a block: what is below it is free, it
- * and what is above it are as they were.
+ * frames included. Checked whole before anything changes; errors as hvmem_free, but those of an order or of
+ * the middle of a block, and HVMEM_E_RANGE (empty, wraps). HVMEM_E_HOST and HVMEM_E_BUSY (other calls changed
+ * one block 4096 times on end) come at a block: what is below it is free, it and what is above it are as they
+ * were.
  * The caller must own the run: it must not be freed by anyone else meanwhile (other parts of its blocks may
  * be); if that rule is broken the call stops at the first frame found free and returns HVMEM_E_FREE.
  */
@@ -126,7 +127,7 @@ HVMEM_API hvmem_status hvmem_free_run(struct hvmem_heap *heap, hvmem_mfn mfn, hv
 
 /*
  * Free n blocks of one order (HVMEM_ORDER_ANY: of any). Stops at the first that is refused; *done
- * says how many were freed.
+ * says how many were freed. Errors: as hvmem_free().
  */
 HVMEM_API hvmem_status hvmem_free_bulk(struct hvmem_heap *heap, const hvmem_mfn *frames,
                                        hvmem_u32 n, hvmem_order order, hvmem_u32 *done);
@@ -135,8 +136,9 @@ HVMEM_API hvmem_status hvmem_free_bulk(struct hvmem_heap *heap, const hvmem_mfn 
  * Pay `owed` (HVMEM_OWES_*) for the allocated frames of [mfn, mfn + count): at most one whole flush,
  * then scrub, clean, instruction invalidate per block, in that order, without a library lock held. The caller
  * owns the frames: nobody frees them meanwhile, by a teardown of their domain either.
- * Errors: as hvmem_free for frames that are not allocated; HVMEM_E_UNSUPPORTED, HVMEM_E_HOST, HVMEM_E_BUSY
- * (a first touch under way on another CPU does not end): the debts that were not paid stay.
+ * Errors: HVMEM_E_RANGE (empty, wraps), HVMEM_E_ARG (owed); as hvmem_free for frames that are not allocated;
+ * HVMEM_E_UNSUPPORTED, HVMEM_E_HOST, HVMEM_E_BUSY (a first touch under way on another CPU does not end): the
+ * debts that were not paid stay.
  */
 HVMEM_API hvmem_status hvmem_settle(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count,
                                     hvmem_u32 owed);

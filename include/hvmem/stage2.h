@@ -201,7 +201,7 @@ HVMEM_API hvmem_status hvmem_stage2_protect(struct hvmem_stage2 *s2, hvmem_gfn g
 HVMEM_API hvmem_status hvmem_stage2_merge(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 frames,
                                           hvmem_u64 *done);
 
-/* The mapping of one guest frame. Errors: HVMEM_E_RANGE, HVMEM_E_FREE (not mapped, not reported). */
+/* The mapping of one guest frame. Errors: HVMEM_E_RANGE, _PHASE, HVMEM_E_FREE (not mapped, not reported). */
 HVMEM_API hvmem_status hvmem_stage2_lookup(struct hvmem_stage2 *s2, hvmem_gfn gfn,
                                            struct hvmem_stage2_leaf *leaf);
 
@@ -215,7 +215,7 @@ HVMEM_API hvmem_status hvmem_stage2_fault(struct hvmem_stage2 *s2, hvmem_u64 gpa
 
 /*
  * Take tables in advance, so that `tables` are in the pool; none where that is more than max_tables (without
- * it: one for 16 free frames) or the domain's limit, HVMEM_E_LIMIT, or than are free, HVMEM_E_NOMEM.
+ * it: one for 16 free frames) or the domain's limit, HVMEM_E_LIMIT, or than are free, HVMEM_E_NOMEM. _PHASE.
  */
 HVMEM_API hvmem_status hvmem_stage2_reserve(struct hvmem_stage2 *s2, hvmem_u64 tables);
 

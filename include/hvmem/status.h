@@ -6,6 +6,11 @@
  * call has changed nothing and, if it was a mistake of the caller rather than a lack of memory, was
  * counted (struct hvmem_stats.refused) and reported through the host's `report` operation.
  * The numbers are hvmem's own and stable; they are not errno values.
+ *
+ * Every function says which codes it returns, but for three that go without saying: HVMEM_E_ARG for a null
+ * pointer where it does not say that one may be null (a null handle is not counted: there is nobody to count
+ * it; functions without a status then do nothing and return 0), HVMEM_E_PHASE from what needs frames while
+ * tables are being adopted (hvmem_bank_adopt()), HVMEM_E_CORRUPT for a frame of a bank that is in no block.
  */
 #ifndef HVMEM_STATUS_H
 #define HVMEM_STATUS_H
@@ -58,7 +63,7 @@ typedef hvmem_i32 hvmem_status;
 #define HVMEM_E_OWED        (-57) /* maintenance is still owed and the call must not drop it */
 
 /* State of the library itself. */
-#define HVMEM_E_CORRUPT  (-80) /* an invariant does not hold (audit, adopt) */
+#define HVMEM_E_CORRUPT  (-80) /* an invariant does not hold (audit, adopt, a frame in no block) */
 #define HVMEM_E_GEOMETRY (-81) /* table header does not match this library or configuration */
 #define HVMEM_E_HOST     (-82) /* a host operation failed */
 #define HVMEM_E_TIMEOUT  (-83) /* a bounded wait ran out */

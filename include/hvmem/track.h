@@ -66,7 +66,8 @@ HVMEM_API int hvmem_track_armed(const struct hvmem_stage2 *s2);
  * Count the frames of a range in entries touched since tracking was armed. With HVMEM_AGE_CLEAR those
  * entries become untouched and are invalidated; an entry that lies in the range in part counts
  * with that part and is cleared whole. Not for a guest's range in one go: at most 2^18 frames.
- * Errors: HVMEM_E_RANGE, HVMEM_E_PHASE, HVMEM_E_ARG, HVMEM_E_BUSY (CLEAR, shared with a device).
+ * Errors: HVMEM_E_RANGE, HVMEM_E_PHASE, HVMEM_E_ARG, HVMEM_E_BUSY (CLEAR, shared with a device), CLEAR: those
+ * of the flush.
  */
 HVMEM_API hvmem_status hvmem_track_age(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 frames,
                                        hvmem_u32 flags, hvmem_u64 *touched);
@@ -81,7 +82,7 @@ HVMEM_API hvmem_status hvmem_track_age(struct hvmem_stage2 *s2, hvmem_gfn gfn, h
  * the frames that an abandoned one left to be cleaned. After an arming whose flush failed the next pass
  * takes everything for touched.
  * Errors: HVMEM_E_BUSY (shared with a device, or another CPU is in a call), HVMEM_E_PHASE,
- * HVMEM_E_STALE, HVMEM_E_ARG, HVMEM_E_UNSUPPORTED (no back-end).
+ * HVMEM_E_STALE, HVMEM_E_ARG, HVMEM_E_UNSUPPORTED (no back-end), those of the flush and of the cleaning.
  */
 HVMEM_API hvmem_status hvmem_track_setway(struct hvmem_stage2 *s2, hvmem_u32 lines,
                                           struct hvmem_cursor *cursor,

@@ -423,6 +423,9 @@ TEST(replaced_and_applied)
     hvmem_policy_apply(&job.choice, &job.flush);
     CHECK_EQ(job.flush.what, HVMEM_FLUSH_SPACE);
     job.choice.what = HVMEM_CHOOSE_NOTHING;
+    hvmem_policy_apply(NULL, &job.flush);
+    hvmem_policy_apply(&job.choice, NULL);
+    CHECK_EQ(job.flush.count, 1);
     hvmem_policy_apply(&job.choice, &job.flush);
     CHECK_EQ(job.flush.count, 0);
 }
