@@ -42,7 +42,7 @@ int hvmem__set_take_among(struct hvmem__bank *b, hvmem_mfn mfn, hvmem_u32 order)
  * lowest order: every word of one is work.
  */
 #define FEW_BITMAPS  8u
-#define THREE_LEVELS (HVMEM__IN_STEPS ? 4u : 18u)
+#define THREE_LEVELS (HVMEM_STEPS ? 4u : 18u)
 
 hvmem_mfn hvmem__bank_next(const struct hvmem__bank *b, hvmem_mfn from, hvmem_u32 orders,
                            hvmem_u32 *order, hvmem_mfn *end)
@@ -53,7 +53,7 @@ hvmem_mfn hvmem__bank_next(const struct hvmem__bank *b, hvmem_mfn from, hvmem_u3
     if (from < b->base)
         from = b->base;
     orders &= b->orders;
-    if (orders && (HVMEM__IN_STEPS || hvmem__weight(orders & b->spread) > FEW_BITMAPS)) {
+    if (orders && (HVMEM_STEPS || hvmem__weight(orders & b->spread) > FEW_BITMAPS)) {
         hvmem_u32 shift = THREE_LEVELS + hvmem__lowest(orders);
         hvmem_mfn stop = ((from >> shift) + 1) << shift;
 

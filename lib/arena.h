@@ -66,17 +66,6 @@ hvmem_u32 hvmem__arena_give(struct hvmem_heap *heap, struct hvmem__arena *arena,
 hvmem_u32 hvmem__arena_merge(struct hvmem_heap *heap, struct hvmem__arena *arena,
                              struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record);
 
-/*
- * Work of merging under one hold of the lock, in tens of instructions. Tests make it smallest: then every
- * level has a hold of its own.
- */
-#ifndef HVMEM_MERGE_WORK
-#    define HVMEM_MERGE_WORK 35u
-#endif
-
-/* A constant: whether each hold does the least possible, in whatever gives back or goes over a range. */
-#define HVMEM__IN_STEPS (HVMEM_MERGE_WORK < 10u)
-
 /* What cut gives return, small amounts of other work added to it or not; the order reached. */
 #define HVMEM__GIVE_CUT 0x10000u
 HVMEM_INLINE hvmem_u32 hvmem__give_cut(hvmem_u32 order)

@@ -8,9 +8,7 @@
  * Work of one hold of a refill, in tens of instructions: for each block, each order that it is split by,
  * what it owes, if anything, and each frame of one that is taken apart, or of one whose dirt differs.
  */
-#ifndef HVMEM_BATCH_WORK
-#    define HVMEM_BATCH_WORK 300u
-#endif
+#define BATCH_WORK  HVMEM__PER_HOLD(300u)
 #define BLOCK_WORK  22u
 #define ORDER_WORK  4u
 #define OWING_WORK  18u
@@ -114,7 +112,7 @@ static hvmem_u32 batch_next(struct hvmem_heap *heap, struct hvmem__arena *arena,
     if (*status)
         return 0;
     if (hvmem__unlikely(window != HVMEM_NULL)) {
-        *work = window->work;
+        *work = window->hold.work;
         hvmem__window_passed(window, spot.head, spot.order);
     }
     record = hvmem__load(hvmem__record_at(spot.bank, spot.head));
@@ -131,7 +129,7 @@ static hvmem_u32 batch_next(struct hvmem_heap *heap, struct hvmem__arena *arena,
     if (hvmem__unlikely(hvmem__rec_owed(record)))
         cost += OWING_WORK;
     cost += (spot.order - size) * ORDER_WORK;
-    *work = *work > cost ? *work - cost : 0;
+    hvmem__spend(work, cost);
     record = hvmem__arena_carve(heap, arena, spot.bank, spot.head, spot.order, spot.head, size);
     if (size != batch->order) {
         explode(heap, arena, spot.bank, spot.head, record, batch, blocks);
@@ -150,12 +148,12 @@ static hvmem_status batch_locked(struct hvmem_heap *heap, struct hvmem__arena *a
                                  struct hvmem__batch *batch, struct hvmem__window *window,
                                  hvmem_mfn *blocks, hvmem_u32 n, hvmem_u32 *got)
 {
-    hvmem_u32 work = HVMEM_BATCH_WORK;
+    hvmem_u32 work = BATCH_WORK;
     hvmem_status status = HVMEM_OK;
 
     while (*got < n && work) {
         if (hvmem__unlikely(window != HVMEM_NULL))
-            hvmem__window_hold(window, work);
+            hvmem__hold_begin(&window->hold, work);
         *got += batch_next(heap, arena, batch, window, blocks + *got, n - *got, &work, &status);
         if (status)
             break;

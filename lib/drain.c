@@ -13,7 +13,7 @@
  * Work after which a lock section of a drain lets others in, in merges; a block costs as much as
  * BLOCK_WORK of them by itself. The last block may rise by all orders.
  */
-#define DRAIN_WORK (HVMEM__IN_STEPS ? 1u : 38u)
+#define DRAIN_WORK HVMEM__PER_HOLD(38u)
 #define BLOCK_WORK 4u
 /* Blocks given back in one turn at a cache's gate, which is held meanwhile. */
 #define GATE_STEPS 1u

@@ -17,9 +17,10 @@ HVMEM_INLINE hvmem_u32 orders_within(const struct hvmem__bank *b, hvmem_mfn mfn,
 }
 
 /*
- * Work of merging (HVMEM_MERGE_WORK), in tens of instructions. Blocks that owe nothing and stand in front of
+ * Work of merging under one hold, in tens of instructions. Blocks that owe nothing and stand in front of
  * their sets are not counted, all of them together cost less than what else a hold may do.
  */
+#define MERGE_WORK  HVMEM__PER_HOLD(35u)
 #define AMONG_WORK  16u /* a buddy out of a bitmap */
 #define RISE_WORK   8u  /* to begin with debts after that */
 #define OWING_WORK  4u  /* debts that are merged */
@@ -47,7 +48,7 @@ static HVMEM_NOINLINE hvmem_u64 next_stop(hvmem_u32 spread, hvmem_u32 order, hvm
 {
     hvmem_u32 at = hvmem__lowest(size), fronts = hvmem__weight(taken), used = at - order - fronts;
 
-    if (HVMEM__IN_STEPS || at - order >= MOST_LEVELS)
+    if (HVMEM_STEPS || at - order >= MOST_LEVELS)
         return size;
     if (!spread)
         return (hvmem_u64)1 << (at + STRIDE);
@@ -112,7 +113,7 @@ struct rising {
 /* Whether a hold has done its work: who asks has risen in it by a level, or did no work yet. */
 HVMEM_INLINE int is_cut(const struct rising *block)
 {
-    return hvmem__unlikely(block->work >= HVMEM_MERGE_WORK);
+    return hvmem__unlikely(block->work >= MERGE_WORK);
 }
 
 /*
@@ -301,7 +302,7 @@ HVMEM_INLINE hvmem_u32 merge(struct hvmem_heap *heap, struct hvmem__arena *arena
     if (hvmem__unlikely(risen < heap->max_order)) { /* RISEN_ALL is above it */
         hvmem_u32 work = clean_work(b, order - from);
 
-        if (work >= HVMEM_MERGE_WORK)
+        if (work >= MERGE_WORK)
             return enter_cut(heap, arena, b, mfn, order);
         return order - from + rise(heap, arena, b, mfn, record, last, work);
     }

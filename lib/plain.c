@@ -96,7 +96,7 @@ hvmem_u32 hvmem__plain_take_some(struct hvmem_heap *heap, hvmem__record keep, hv
  * Work after which a lock section of a list of frees lets others in, in merges (hvmem__arena_give); a
  * block costs as much as FREE_WORK of them by itself. The last block may rise by all orders.
  */
-#define BULK_WORK (HVMEM__IN_STEPS ? 1u : 38u)
+#define BULK_WORK HVMEM__PER_HOLD(38u)
 #define FREE_WORK 4u
 
 /* A block is to be freed: what its record says, and whether it may be freed without the lock as well. */

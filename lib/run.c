@@ -16,11 +16,11 @@
  * Work of one lock section, in steps of some 30 instructions: an order in which the block of a frame is
  * looked for is one. A section does what it must, but ends before more work than that.
  */
-#define STRETCH_WORK (HVMEM__IN_STEPS ? 1u : 85u)
+#define STRETCH_WORK HVMEM__PER_HOLD(85u)
 #define LEVEL_WORK   3u  /* a level that a block is split by */
 #define PIECE_WORK   10u /* a block marked */
 /* Levels that a block is split by under one lock, when a part of it is made blocks of their own. */
-#define SPLIT_LEVELS (HVMEM__IN_STEPS ? 1u : 12u)
+#define SPLIT_LEVELS HVMEM__PER_HOLD(12u)
 
 /* ---- part of a block ------------------------------------------------------------------------ */
 

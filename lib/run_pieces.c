@@ -10,7 +10,7 @@
 #include "drain.h"
 
 /* Pieces given back under one hold. */
-#define RETURNS (HVMEM__IN_STEPS ? 1u : 5u)
+#define RETURNS HVMEM__PER_HOLD(5u)
 
 /* Draw on claims for one piece: HVMEM_OK, E_CLAIM, E_BUSY: one was set anew meanwhile. Arena lock held. */
 static hvmem_status draw(struct hvmem_heap *heap, const struct hvmem__arena *arena,

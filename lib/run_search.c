@@ -14,9 +14,7 @@
  * Work of one hold, in tens of instructions; of a look into a set and into one order of a look-up; of a
  * split by one order, whatever it meets; of a piece of the run.
  */
-#ifndef HVMEM_RUN_WORK
-#    define HVMEM_RUN_WORK 330u
-#endif
+#define RUN_WORK   HVMEM__PER_HOLD(330u)
 #define SET_WORK   8u
 #define FIND_WORK  3u
 #define FAR_WORK   6u /* the same where there are other banks */
@@ -48,8 +46,7 @@ struct seeker {
     hvmem_mfn first, last; /* the block that was found */
     hvmem_mfn lo, hi;      /* the free stretch around it, as far as it is known */
     hvmem_mfn start, at;   /* the run, and the end of what was checked or taken of it */
-    hvmem_u32 work;        /* left to this hold */
-    hvmem_u32 steps;       /* that this hold has made */
+    struct hvmem__hold hold;
 };
 
 /* ---- the front of a block ---------------------------------------------------------------------- */
@@ -97,29 +94,17 @@ void hvmem__run_keep(struct hvmem_heap *heap, struct hvmem__arena *arena, struct
 
 /* ---- steps -------------------------------------------------------------------------------------- */
 
-static void spend(struct seeker *s, hvmem_u32 work)
-{
-    s->work = s->work > work ? s->work - work : 0;
-}
-
-/* Whether the hold has the work for something; the first step it has in any case. */
-static int may(struct seeker *s, hvmem_u32 work)
-{
-    if (s->steps && s->work < work)
-        return 0;
-    s->steps++;
-    spend(s, work);
-    return 1;
-}
-
 /* The free block that holds mfn. Arena lock held. */
 static int find(const struct seeker *s, hvmem_mfn mfn, hvmem_mfn *head, hvmem_u32 *order)
 {
     return hvmem__arena_find(s->heap, s->arena, s->bank, mfn, head, order);
 }
 
-static hvmem_u32 find_work(const struct seeker *s)
+/* Work of the next step; taking a piece is more (take()). */
+static hvmem_u32 step_work(const struct seeker *s)
 {
+    if (s->step == SEEK)
+        return (1 + hvmem__weight(s->bank->orders >> s->least)) * SET_WORK;
     return (s->heap->max_order + 2) * (s->arena->banks > 1 ? FAR_WORK : FIND_WORK);
 }
 
@@ -226,14 +211,14 @@ static hvmem_status take(struct seeker *s)
     size = hvmem__fit(s->heap, s->at, end - s->at);
     if (size > order)
         size = order;
-    if (s->work < (order - size) * SPLIT_WORK && s->steps > 1) {
-        s->work = 0; /* under the next hold */
+    if (!hvmem__hold_allows(&s->hold, (order - size) * SPLIT_WORK)) {
+        s->hold.work = 0; /* under the next hold */
         return HVMEM_AGAIN;
     }
     status = hvmem__run_take_piece(s->heap, s->arena, s->bank, s->want, head, order, s->at, size);
     if (status)
         return status;
-    spend(s, PIECE_WORK + (order - size) * SPLIT_WORK);
+    hvmem__spend(&s->hold.work, PIECE_WORK + (order - size) * SPLIT_WORK);
     s->at += (hvmem_u64)1 << size;
     return s->at == end ? HVMEM_OK : HVMEM_AGAIN;
 }
@@ -243,14 +228,15 @@ static hvmem_status take(struct seeker *s)
 /* Steps under one hold of the lock. As take(), or E_NOMEM: there is no run in this bank. Arena lock held. */
 static hvmem_status hold(struct seeker *s)
 {
-    hvmem_u32 orders = s->bank->orders >> s->least;
     hvmem_status status = HVMEM_AGAIN;
 
-    s->work = HVMEM_RUN_WORK;
-    s->steps = 0;
-    while (status == HVMEM_AGAIN) {
-        if (!may(s, s->step == SEEK ? (1 + hvmem__weight(orders)) * SET_WORK : find_work(s)))
+    hvmem__hold_begin(&s->hold, RUN_WORK);
+    for (; status == HVMEM_AGAIN; s->hold.moved = 1) {
+        const hvmem_u32 work = step_work(s);
+
+        if (!hvmem__hold_allows(&s->hold, work))
             return HVMEM_AGAIN;
+        hvmem__spend(&s->hold.work, work);
         if (s->step == SEEK)
             status = seek(s);
         else if (s->step == TAKE)

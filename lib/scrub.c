@@ -25,7 +25,7 @@
  * for; an order searched, and a level of dirt in an arena of several banks, cost LEVEL_WORK; to take a block
  * out is CARVE_WORK.
  */
-#define LOOK_WORK  (HVMEM__IN_STEPS ? 1u : 100u)
+#define LOOK_WORK  HVMEM__PER_HOLD(100u)
 #define LEVEL_WORK 4u
 #define CARVE_WORK 30u
 /* Frames of the budget that a look which finds nothing stands for. */

@@ -89,17 +89,6 @@ static hvmem_mfn first_of_set(const struct hvmem_heap *heap, const struct hvmem_
 /* Times a search begins again because banks were added or removed. */
 #define RESTARTS 8u
 
-static void spend(struct hvmem__window *w, hvmem_u32 work)
-{
-    w->work = w->work > work ? w->work - work : 0;
-}
-
-/* Whether this hold has done its work: it makes at least one step. */
-static int is_over(const struct hvmem__window *w)
-{
-    return !w->work && w->moved;
-}
-
 /*
  * The first block of the set at w->place, of bank b, in which the window allows an `order` block. Looks
  * at HVMEM__SEARCH_STEPS blocks at most and says where it was cut.
@@ -118,12 +107,12 @@ static hvmem_status search_set(const struct hvmem_heap *heap, const struct hvmem
     if (at->from >= b->base + b->frames)
         return HVMEM_E_NOMEM;
     while (at->looks < HVMEM__SEARCH_STEPS) {
-        if (is_over(w))
+        if (!hvmem__hold_allows(&w->hold, 1))
             return HVMEM_AGAIN;
-        spend(w, LOOK_WORK);
+        hvmem__spend(&w->hold.work, LOOK_WORK);
         spot->head = hvmem__set_next(b, at->from, k);
         if (spot->head == HVMEM__NO_MFN || spot->head >= w->hi) {
-            spend(w, LOOK_WORK); /* up all levels of the bitmap */
+            hvmem__spend(&w->hold.work, LOOK_WORK); /* up all levels of the bitmap */
             return HVMEM_E_NOMEM;
         }
         at->from = spot->head;
@@ -132,7 +121,7 @@ static hvmem_status search_set(const struct hvmem_heap *heap, const struct hvmem
             return HVMEM_OK;
         at->from = spot->head + 1;
         at->looks++;
-        w->moved = 1;
+        w->hold.moved = 1;
     }
     if (at->from < w->cut)
         w->cut = at->from;
@@ -147,7 +136,7 @@ static hvmem_status search_bank(const struct hvmem_heap *heap, const struct hvme
     struct hvmem__place *at = &w->place;
     hvmem_u32 orders = b->orders >> at->order, above;
 
-    spend(w, BANK_WORK);
+    hvmem__spend(&w->hold.work, BANK_WORK);
     /* A block of the last order may reach past the bank's end into the window. */
     if (!orders || b->base >= w->hi ||
         (w->lo && hvmem__round_up(b->base + b->frames, (hvmem_u64)1 << heap->max_order) <= w->lo))
@@ -158,12 +147,12 @@ static hvmem_status search_bank(const struct hvmem_heap *heap, const struct hvme
     }
     if (!(orders & 1))
         return HVMEM_E_NOMEM;
-    spend(w, SET_WORK);
+    hvmem__spend(&w->hold.work, SET_WORK);
     spot->bank = b;
     spot->order = at->order;
     if (!w->anywhere)
         return search_set(heap, b, w, order, spot);
-    spend(w, LOOK_WORK);
+    hvmem__spend(&w->hold.work, LOOK_WORK);
     spot->head = spot->at = first_of_set(heap, arena, b, at->order);
     return HVMEM_OK;
 }
@@ -190,12 +179,12 @@ static hvmem_status search_window(const struct hvmem_heap *heap, const struct hv
     hvmem_status status;
 
     while (at->bank && at->order <= last) {
-        if (is_over(w))
+        if (!hvmem__hold_allows(&w->hold, 1))
             return HVMEM_AGAIN;
         status = search_bank(heap, arena, at->bank, w, order, spot);
         if (status != HVMEM_E_NOMEM)
             return status;
-        w->moved = 1;
+        w->hold.moved = 1;
         at->from = 0;
         at->looks = 0;
         if (at->bank->next)
@@ -225,10 +214,10 @@ hvmem_status hvmem__arena_first(const struct hvmem__arena *arena, hvmem_u32 orde
 static int first_will_do(const struct hvmem_heap *heap, const struct hvmem__arena *arena,
                          struct hvmem__window *w, hvmem_u32 order, struct hvmem__spot *spot)
 {
-    if ((w->lo | ~w->hi | w->colour_mask) || w->work < HVMEM__TAKE_WORK ||
+    if ((w->lo | ~w->hi | w->colour_mask) || w->hold.work < HVMEM__TAKE_WORK ||
         hvmem__arena_many(arena) || hvmem__arena_first(arena, order, spot))
         return 0;
-    spend(w, LOOK_WORK);
+    hvmem__spend(&w->hold.work, LOOK_WORK);
     return (!w->largest || spot->order <= w->largest) &&
            !avoided(heap, w, hvmem__load_acquire(hvmem__record_at(spot->bank, spot->head)));
 }
@@ -262,7 +251,7 @@ hvmem_status hvmem__arena_search(struct hvmem_heap *heap, const struct hvmem__ar
     }
     status = search_window(heap, arena, w, order, spot);
     /* What is left must do for taking it; else it is the first that the next hold looks at. */
-    if (!status && w->moved && w->work < HVMEM__TAKE_WORK)
+    if (!status && w->hold.moved && w->hold.work < HVMEM__TAKE_WORK)
         return HVMEM_AGAIN;
     if (!status)
         w->place.bank = HVMEM_NULL;

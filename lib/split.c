@@ -123,11 +123,9 @@ static hvmem__record split_to(struct hvmem__bank *b, hvmem_mfn mfn, hvmem__recor
  * alike; more where they differ, or another than the first is wanted; across banks; where a set has other
  * blocks.
  */
-#ifndef HVMEM_SPLIT_WORK
-#    define HVMEM_SPLIT_WORK 270u
-#endif
+#define SPLIT_WORK   HVMEM__PER_HOLD(270u)
 #define PLAIN_WORK   11u
-#define CLEAR_ORDERS (HVMEM_SPLIT_WORK / PLAIN_WORK + 1)
+#define CLEAR_ORDERS (SPLIT_WORK / PLAIN_WORK + 1)
 #define TOLD_WORK    45u
 #define ACROSS_WORK  100u
 #define AMONG_WORK   75u
@@ -135,7 +133,7 @@ static hvmem__record split_to(struct hvmem__bank *b, hvmem_mfn mfn, hvmem__recor
 hvmem_u32 hvmem__split_stop(const struct hvmem__bank *b, hvmem_mfn mfn, hvmem__record record,
                             hvmem_mfn target, hvmem_u32 order)
 {
-    hvmem_u32 k = hvmem__rec_order(record), left = HVMEM_SPLIT_WORK, each = PLAIN_WORK;
+    hvmem_u32 k = hvmem__rec_order(record), left = SPLIT_WORK, each = PLAIN_WORK;
 
     if (!hvmem__bank_holds(b, mfn + (((hvmem_u64)1 << k) - 1)))
         each = ACROSS_WORK;
@@ -148,7 +146,7 @@ hvmem_u32 hvmem__split_stop(const struct hvmem__bank *b, hvmem_mfn mfn, hvmem__r
 
         if (work > left && k < hvmem__rec_order(record))
             break;
-        left = left > work ? left - work : 0;
+        hvmem__spend(&left, work);
         k--;
     }
     return k;

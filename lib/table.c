@@ -114,7 +114,7 @@ static void lay_sets(struct hvmem_heap *heap, struct hvmem__bank *b)
 void hvmem__bank_measure(struct hvmem__bank *b, hvmem_u32 counted)
 {
     b->climb = (b->free[0].levels <= FEW_LEVELS ? 5u : 3u) - (counted ? 1u : 0u);
-    if (HVMEM__IN_STEPS)
+    if (HVMEM_STEPS)
         b->climb = 1;
 }
 

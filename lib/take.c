@@ -129,7 +129,7 @@ static hvmem_status take_once(struct hvmem_heap *heap, struct hvmem__arena *aren
         hvmem_u64 state = hvmem__lock_arena(heap, arena);
 
         if (window)
-            hvmem__window_hold(window, HVMEM_HOLD_WORK);
+            hvmem__hold_begin(&window->hold, HVMEM__SEARCH_WORK);
         status = take_locked(heap, arena, want, window, &hand, record);
         if (status == HVMEM_E_NOMEM && (!window || hvmem__arena_searched(arena, window)))
             hvmem__arena_exhausted(heap, arena, want->order);

@@ -6,8 +6,8 @@
 #include "free.h"
 
 /* Blocks looked at under one lock, and frames, of which many may be in few blocks. */
-#define STEP        (HVMEM__IN_STEPS ? 1u : 48u)
-#define STEP_FRAMES ((hvmem_u64)1 << (HVMEM__IN_STEPS ? 4u : 18u))
+#define STEP        HVMEM__PER_HOLD(48u)
+#define STEP_FRAMES ((hvmem_u64)1 << (HVMEM_STEPS ? 4u : 18u))
 
 struct hvmem__bank *hvmem__bank_from(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_mfn *start)
 {

@@ -3,7 +3,7 @@
 #ifndef HVMEM_LIB_WINDOW_H
 #define HVMEM_LIB_WINDOW_H
 
-#include "heap.h"
+#include "hold.h"
 
 /*
  * How far a search has come. It goes by order, within an order by bank, within a bank by address. The lock
@@ -34,8 +34,7 @@ struct hvmem__window {
     hvmem_u64 colour_mask; /* 0: any colour */
     hvmem_u64 colour;
     hvmem_mfn cut;             /* out; HVMEM__NOT_CUT if the search was complete */
-    hvmem_u32 work;            /* left to this hold, in tens of instructions */
-    hvmem_u32 moved;           /* 1: the search has moved on in this hold */
+    struct hvmem__hold hold;   /* of the arena's lock; a step: the search moves on */
     hvmem_u32 restarts;        /* for banks that were added or removed */
     hvmem_u32 passed_order;    /* of sets up to this one ... */
     hvmem_mfn passed;          /* ... blocks below this frame are known not to do */
@@ -46,13 +45,10 @@ struct hvmem__window {
 
 /*
  * Work of a hold that looks for a block and takes it, in tens of instructions, and what must be left of
- * it when the block was found: else it is taken under the next hold. Tests make it smallest: then every
- * hold makes one step.
+ * it when the block was found: else it is taken under the next hold.
  */
-#ifndef HVMEM_HOLD_WORK
-#    define HVMEM_HOLD_WORK 60u
-#endif
-#define HVMEM__TAKE_WORK 56u
+#define HVMEM__SEARCH_WORK HVMEM__PER_HOLD(60u)
+#define HVMEM__TAKE_WORK   56u
 
 /* A window that allows everything, for arenas whose banks are too many to be passed under one hold. */
 HVMEM_INLINE void hvmem__window_all(struct hvmem__window *window)
@@ -70,13 +66,6 @@ HVMEM_INLINE void hvmem__window_passed(struct hvmem__window *w, hvmem_mfn head, 
 {
     w->passed = head;
     w->passed_order = order;
-}
-
-/* A hold of the lock begins, with so much work. */
-HVMEM_INLINE void hvmem__window_hold(struct hvmem__window *w, hvmem_u32 work)
-{
-    w->work = work;
-    w->moved = 0;
 }
 
 /* A free block that a search found. */
