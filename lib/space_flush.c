@@ -4,6 +4,14 @@
 
 #include "backendcall.h"
 
+/* HVMEM_E_SPACE: there is no such space, or not any more. */
+static hvmem_status known(const struct hvmem_space *space)
+{
+    if (space->ident && hvmem__load(&space->state) == HVMEM__SPACE_DEAD)
+        return hvmem__ident_refuse(space->ident, HVMEM_E_SPACE);
+    return space->ident ? HVMEM_OK : HVMEM_E_SPACE;
+}
+
 hvmem_status hvmem_space_id(const struct hvmem_space *space, hvmem_cpu cpu,
                             struct hvmem_tlb_space *tag)
 {
@@ -12,11 +20,9 @@ hvmem_status hvmem_space_id(const struct hvmem_space *space, hvmem_cpu cpu,
 
     if (!space || !tag)
         return HVMEM_E_ARG;
-    if (!space->ident)
+    if (known(space))
         return HVMEM_E_SPACE;
     ident = space->ident;
-    if (hvmem__load(&space->state) == HVMEM__SPACE_DEAD)
-        return hvmem__ident_refuse(ident, HVMEM_E_SPACE);
     if (!(ident->flags & HVMEM_IDENT_PER_CPU))
         word = __atomic_load_n(&space->tag.word, __ATOMIC_SEQ_CST);
     else if (cpu < ident->max_cpus)
@@ -33,10 +39,8 @@ hvmem_status hvmem_space_changed(struct hvmem_space *space, hvmem_u64 *count)
 {
     if (!space || !count)
         return HVMEM_E_ARG;
-    if (!space->ident)
+    if (known(space))
         return HVMEM_E_SPACE;
-    if (hvmem__load(&space->state) == HVMEM__SPACE_DEAD)
-        return hvmem__ident_refuse(space->ident, HVMEM_E_SPACE);
     *count = __atomic_add_fetch(&space->changes, 1, __ATOMIC_SEQ_CST);
     (void)HVMEM_TEST_POINT("space_changed");
     return HVMEM_OK;
@@ -67,12 +71,10 @@ hvmem_status hvmem_space_targets(const struct hvmem_space *space, hvmem_u32 flag
 
     if (!space || !words || !targets)
         return HVMEM_E_ARG;
-    if (!space->ident)
+    if (known(space))
         return HVMEM_E_SPACE;
     ident = space->ident;
     used = (ident->max_cpus + 63) / 64;
-    if (hvmem__load(&space->state) == HVMEM__SPACE_DEAD)
-        return hvmem__ident_refuse(ident, HVMEM_E_SPACE);
     if (flags & ~(HVMEM_TARGETS_TABLES | HVMEM_TARGETS_TRIM))
         return hvmem__ident_refuse(ident, HVMEM_E_ARG);
     if (word_count < used)
@@ -153,11 +155,9 @@ hvmem_status hvmem_space_flush_here(struct hvmem_space *space, hvmem_cpu cpu,
 
     if (!space || (ranges && !count))
         return HVMEM_E_ARG;
-    if (!space->ident)
+    if (known(space))
         return HVMEM_E_SPACE;
     ident = space->ident;
-    if (hvmem__load(&space->state) == HVMEM__SPACE_DEAD)
-        return hvmem__ident_refuse(ident, HVMEM_E_SPACE);
     if (cpu >= ident->max_cpus)
         return hvmem__ident_refuse(ident, HVMEM_E_CPU);
     me = &ident->cpus[cpu];
