@@ -4,6 +4,7 @@
  * have and with banks, and what others may do between two holds.
  */
 #include "expect.h"
+#include "other.h"
 
 #include <string.h>
 
@@ -40,22 +41,6 @@ static struct hvmem_request upper_colour(void)
     return request;
 }
 
-/* What another does between two holds: once, at its turn. */
-struct other {
-    struct world *world;
-    unsigned turn, turns;
-    hvmem_mfn mfn;
-    hvmem_u64 frames;
-    hvmem_status status;
-};
-
-static struct other other_of(struct world *world, unsigned turn, hvmem_mfn mfn, hvmem_u64 frames)
-{
-    struct other other = {world, turn, 0, mfn, frames, HVMEM_E_ARG};
-
-    return other;
-}
-
 TEST(smallest_and_lowest_is_found_behind_many)
 {
     struct world *world = world_crowded();
@@ -76,21 +61,16 @@ TEST(smallest_and_lowest_is_found_behind_many)
 }
 
 /* Takes frames for good. */
-static int take_them(const char *name, void *context)
+static void take_them(struct other *other)
 {
-    struct other *other = context;
     struct hvmem_request request = expect_block(0, NULL);
     hvmem_mfn mfn;
 
-    if (strcmp(name, "take_again") != 0 || other->turns++ != other->turn)
-        return 0;
-    test_set_point_hook(NULL, NULL);
     request.lo = other->mfn;
     request.hi = other->mfn + other->frames;
     other->status = HVMEM_OK;
     while (other->status == HVMEM_OK && other->frames-- > 0)
         other->status = hvmem_alloc(other->world->heap, &request, &mfn);
-    return 0;
 }
 
 /* What was found goes to another before it is taken: the next is. */
@@ -101,15 +81,17 @@ TEST(found_block_goes_between_two_holds, points)
     for (turn = 0; turn < 40; turn++) {
         struct world *world = world_crowded();
         struct hvmem_request request = upper_colour();
-        struct other other = other_of(world, turn, HALF + 8, 1);
+        struct other other;
         hvmem_mfn mfn = 0;
 
         REQUIRE_EQ(hvmem_free_run(world->heap, HALF + 8, 1), HVMEM_OK);
         REQUIRE_EQ(hvmem_free_run(world->heap, HALF + 64, 1), HVMEM_OK);
-        test_set_point_hook(take_them, &other);
+        other_waits(&other, world, "take_again", turn, take_them);
+        other.mfn = HALF + 8;
+        other.frames = 1;
         CHECK_EQ(hvmem_alloc(world->heap, &request, &mfn), HVMEM_OK);
         test_set_point_hook(NULL, NULL);
-        if (other.turns > turn) {
+        if (other.done) {
             CHECK_EQ(other.status, HVMEM_OK);
             CHECK_EQ(mfn, HALF + 64);
             done++;
@@ -120,23 +102,18 @@ TEST(found_block_goes_between_two_holds, points)
 }
 
 /* Takes every second frame of a block of four: what is left of it is of the lowest order. */
-static int take_odd_frames(const char *name, void *context)
+static void take_odd_frames(struct other *other)
 {
-    struct other *other = context;
     struct hvmem_request request = expect_block(0, NULL);
     hvmem_mfn mfn;
     unsigned i;
 
-    if (strcmp(name, "take_again") != 0 || other->turns++ != other->turn)
-        return 0;
-    test_set_point_hook(NULL, NULL);
     other->status = HVMEM_OK;
     for (i = 1; i < 4 && other->status == HVMEM_OK; i += 2) {
         request.lo = other->mfn + i;
         request.hi = request.lo + 1;
         other->status = hvmem_alloc(other->world->heap, &request, &mfn);
     }
-    return 0;
 }
 
 /* A block that was ahead is split by another, into orders that were searched already: found all the same. */
@@ -147,7 +124,7 @@ TEST(memory_that_moves_down_is_found, points)
     for (turn = 0; turn < 60; turn++) {
         struct world *world = world_crowded();
         struct hvmem_request request = upper_colour();
-        struct other other = other_of(world, turn, HALF, 4);
+        struct other other;
         hvmem_mfn mfn = 0;
 
         /* Less than would cut the search short in either order. */
@@ -156,11 +133,12 @@ TEST(memory_that_moves_down_is_found, points)
             REQUIRE_EQ(hvmem_free_run(world->heap, 4 * i + 512, 2), HVMEM_OK);
         }
         REQUIRE_EQ(hvmem_free_run(world->heap, HALF, 4), HVMEM_OK);
-        test_set_point_hook(take_odd_frames, &other);
+        other_waits(&other, world, "take_again", turn, take_odd_frames);
+        other.mfn = HALF;
         CHECK_EQ(hvmem_alloc(world->heap, &request, &mfn), HVMEM_OK);
         test_set_point_hook(NULL, NULL);
         CHECK(mfn >= HALF && mfn < HALF + 4);
-        done += other.turns > turn && other.status == HVMEM_OK;
+        done += other.status == HVMEM_OK;
         WORLD_END(world);
     }
     CHECK(done > 10);
@@ -169,17 +147,12 @@ TEST(memory_that_moves_down_is_found, points)
 /* ---- splits ------------------------------------------------------------------------------------ */
 
 /* Takes single frames until there are none. */
-static int take_all(const char *name, void *context)
+static void take_all(struct other *other)
 {
-    struct other *other = context;
     hvmem_mfn mfn;
 
-    if (strcmp(name, "take_again") != 0 || other->turns++ != other->turn)
-        return 0;
-    test_set_point_hook(NULL, NULL);
     while (hvmem_alloc_order(other->world->heap, 0, &mfn) == HVMEM_OK)
         other->frames++;
-    return 0;
 }
 
 /*
@@ -205,16 +178,15 @@ TEST(others_take_the_rest_of_a_block_that_is_split, points)
         for (i = 0; i < ORDER; i++)
             REQUIRE_EQ(world_bank(world, (hvmem_mfn)1 << i, (hvmem_u64)1 << i, 0, 0), HVMEM_OK);
         REQUIRE_EQ(world_smp(world), HVMEM_OK);
-        other = other_of(world, turn / 3, 0, 0);
         if (turn % 2) {
             request.domain = world_domain(world, 1, ~0ull, 0, NULL);
             REQUIRE_EQ(hvmem_domain_claim(request.domain, HVMEM_NODE_ANY, 64), HVMEM_OK);
         }
-        test_set_point_hook(take_all, &other);
+        other_waits(&other, world, "take_again", turn / 3, take_all);
         CHECK_EQ(hvmem_alloc(world->heap, &request, &mfn), HVMEM_OK);
         test_set_point_hook(NULL, NULL);
         CHECK_EQ(mfn, 0);
-        if (other.turns > other.turn) {
+        if (other.done) {
             CHECK(other.frames >= HALF - 64);
             done++;
         }
@@ -236,18 +208,14 @@ TEST(others_take_the_rest_of_a_block_that_is_split, points)
 #define PROMISED 600u
 
 /* Takes a frame before the call that is in between takes it. */
-static int take_frame(const char *name, void *context)
+static void take_frame(struct other *other)
 {
-    struct other *other = context;
     struct hvmem_request request = expect_block(0, NULL);
     hvmem_mfn mfn;
 
-    if (strcmp(name, "run_again") != 0 || other->turns++ != other->turn)
-        return 0;
     request.lo = other->mfn;
     request.hi = other->mfn + 1;
     other->status = hvmem_alloc(other->world->heap, &request, &mfn);
-    return 0;
 }
 
 /* A run of which another takes the last frame at any time: it is given up, claims included, for the next. */
@@ -259,7 +227,7 @@ TEST(run_loses_a_part_between_two_holds, points)
         struct world *world = world_crowded();
         struct hvmem_domain *domain = world_domain(world, 1, ~0ull, 0, NULL);
         struct hvmem_request request = expect_run(RUN, 0, 0, 0);
-        struct other other = other_of(world, turn, HALF + STRETCH + RUN - 1, 1);
+        struct other other;
         hvmem_u64 before;
         hvmem_mfn mfn = 0;
 
@@ -268,7 +236,8 @@ TEST(run_loses_a_part_between_two_holds, points)
         REQUIRE_EQ(hvmem_free_run(world->heap, HALF + BEHIND, RUN), HVMEM_OK);
         REQUIRE_EQ(hvmem_domain_claim(domain, HVMEM_NODE_ANY, PROMISED), HVMEM_OK);
         before = expect_stats(world, HVMEM_NODE_ANY).free;
-        test_set_point_hook(take_frame, &other);
+        other_waits(&other, world, "run_again", turn, take_frame);
+        other.mfn = HALF + STRETCH + RUN - 1;
         CHECK_EQ(hvmem_alloc(world->heap, &request, &mfn), HVMEM_OK);
         test_set_point_hook(NULL, NULL);
         CHECK_EQ(mfn, other.status == HVMEM_OK ? HALF + BEHIND : HALF + STRETCH);

@@ -5,6 +5,7 @@
  */
 #include "expect.h"
 #include "lib/table.h"
+#include "other.h"
 
 #include <hvmem/cache.h>
 #include <stdlib.h>
@@ -46,41 +47,21 @@ static int is_zero(const struct world *world, hvmem_mfn mfn)
     return at[0] == 0 && memcmp(at, at + 1, PAGE - 1) == 0;
 }
 
-/* What another does between two holds of a call: once, at its turn. */
-struct other {
-    struct world *world;
-    const char *point;
-    unsigned turn, turns;
-    void (*acts)(struct other *other);
-    hvmem_mfn lo;
-    unsigned count, done;
-    hvmem_mfn taken[FRAMES];
+/* What the other caller took. */
+static struct {
+    unsigned count;
+    hvmem_mfn frame[FRAMES];
     unsigned char seen[FRAMES];
-};
+} took;
 
-static int act(const char *name, void *context)
-{
-    struct other *other = context;
-
-    if (strcmp(name, other->point) != 0 || other->turns++ != other->turn)
-        return 0;
-    test_set_point_hook(NULL, NULL);
-    other->acts(other);
-    other->done++;
-    return 0;
-}
-
+/* It acts between two holds of a call, at this turn, and has taken nothing. */
 static struct other *other_of(struct world *world, const char *point, unsigned turn,
                               void (*acts)(struct other *))
 {
     static struct other other;
 
-    memset(&other, 0, sizeof other);
-    other.world = world;
-    other.point = point;
-    other.turn = turn;
-    other.acts = acts;
-    test_set_point_hook(act, &other);
+    memset(&took, 0, sizeof took);
+    other_waits(&other, world, point, turn, acts);
     return &other;
 }
 
@@ -90,17 +71,17 @@ static void take_all(struct other *other)
     hvmem_mfn mfn;
 
     while (hvmem_alloc_order(other->world->heap, 0, &mfn) == HVMEM_OK) {
-        if (!CHECK(mfn < FRAMES && !other->seen[mfn]++ &&
+        if (!CHECK(mfn < FRAMES && !took.seen[mfn]++ &&
                    (!other->world->content || is_zero(other->world, mfn))))
             break;
-        other->taken[other->count++] = mfn;
+        took.frame[took.count++] = mfn;
     }
 }
 
 static void free_all(struct other *other)
 {
-    while (other->count > 0)
-        CHECK_EQ(hvmem_free(other->world->heap, other->taken[--other->count], 0), HVMEM_OK);
+    while (took.count > 0)
+        CHECK_EQ(hvmem_free(other->world->heap, took.frame[--took.count], 0), HVMEM_OK);
 }
 
 /* ---- tables taken over ------------------------------------------------------------------------ */
@@ -185,15 +166,15 @@ static void try_everything(struct other *other)
         REQUIRE_EQ(hvmem_lookup(heap, mfn, &block), HVMEM_OK);
         if (block.state != HVMEM_BLOCK_CACHED)
             continue;
-        other->count++;
+        took.count++;
         CHECK(block.owed & HVMEM_OWES_SCRUB);
         CHECK(hvmem_free_run(heap, mfn, 1) < 0);
         CHECK(hvmem_free(heap, mfn, HVMEM_ORDER_ANY) < 0);
         CHECK(hvmem_settle(heap, mfn, 1, HVMEM_OWES_SCRUB) < 0);
         CHECK_EQ(hvmem_reserve(heap, mfn, 1), HVMEM_E_BUSY);
     }
-    CHECK(other->count > 0 && other->count <= FRAMES / 2);
-    other->count = 0;
+    CHECK(took.count > 0 && took.count <= FRAMES / 2);
+    took.count = 0;
 }
 
 static unsigned scrub_beside(unsigned turn, void (*acts)(struct other *))
@@ -208,7 +189,7 @@ static unsigned scrub_beside(unsigned turn, void (*acts)(struct other *))
     /* Those that others took are theirs; all others are free, clean and zero. */
     for (mfn = 0; mfn < FRAMES; mfn++)
         CHECK(is_zero(world, mfn));
-    CHECK_EQ(hvmem_free_frames(world->heap), FRAMES - other->count);
+    CHECK_EQ(hvmem_free_frames(world->heap), FRAMES - took.count);
     free_all(other);
     CHECK_FREE_BLOCKS(world, {0, ORDER});
     WORLD_END(world);
@@ -257,7 +238,7 @@ TEST(scrub_carves_within_promises, points)
         scrub(world, 7);
         test_set_point_hook(NULL, NULL);
         take_all(other);
-        CHECK_EQ(other->count, 100);
+        CHECK_EQ(took.count, 100);
         CHECK_EQ(expect_domain(domain).claimed, FRAMES - 100);
         CHECK_EQ(expect_stats(world, HVMEM_NODE_ANY).free, FRAMES - 100);
         WORLD_END(world);
@@ -277,12 +258,12 @@ static unsigned reserve_beside(unsigned turn, hvmem_mfn lo, hvmem_u64 count,
     status = hvmem_reserve(world->heap, lo, count);
     test_set_point_hook(NULL, NULL);
     /* Refused if others have some of it by now, exactly what was asked for otherwise. */
-    CHECK(status == HVMEM_OK || (status == HVMEM_E_BUSY && other->count > 0));
+    CHECK(status == HVMEM_OK || (status == HVMEM_E_BUSY && took.count > 0));
     for (mfn = 0; mfn < FRAMES; mfn++) {
         int ours = !status && mfn - lo < count;
 
         CHECK_EQ(expect_lookup(world, mfn).state == HVMEM_BLOCK_RESERVED, ours);
-        CHECK(!ours || (!other->seen[mfn] && expect_lookup(world, mfn).owed & HVMEM_OWES_SCRUB));
+        CHECK(!ours || (!took.seen[mfn] && expect_lookup(world, mfn).owed & HVMEM_OWES_SCRUB));
     }
     CHECK_EQ(expect_stats(world, HVMEM_NODE_ANY).reserved, status ? 0 : count);
     CHECK_AUDIT(world);
@@ -338,9 +319,9 @@ static void take_as_another(struct other *other)
         }
         request.lo = mfn;
         request.hi = mfn + 1;
-        CHECK_EQ(hvmem_alloc(other->world->heap, &request, &other->taken[other->count]), HVMEM_OK);
-        CHECK(!other->seen[mfn]++ && is_zero(other->world, mfn));
-        other->count++;
+        CHECK_EQ(hvmem_alloc(other->world->heap, &request, &took.frame[took.count]), HVMEM_OK);
+        CHECK(!took.seen[mfn]++ && is_zero(other->world, mfn));
+        took.count++;
     }
     world_set_cpu(0);
 }
@@ -368,13 +349,13 @@ TEST(others_take_parts_of_a_block_with_bad_frames, points)
         other = other_of(world, "offline_again", turn, take_as_another);
         CHECK_EQ(hvmem_free_owned(world->heap, mfn, ORDER, domain, 0), HVMEM_OK);
         test_set_point_hook(NULL, NULL);
-        done += other->done && other->count;
+        done += other->done && took.count;
         for (i = 0; i < BAD; i++) {
-            CHECK(!other->seen[bad[i]]);
+            CHECK(!took.seen[bad[i]]);
             CHECK_EQ(expect_lookup(world, bad[i]).state, HVMEM_BLOCK_OFFLINE);
         }
         CHECK_EQ(expect_stats(world, HVMEM_NODE_ANY).offline, BAD);
-        CHECK_EQ(hvmem_free_frames(world->heap), FRAMES - BAD - other->count);
+        CHECK_EQ(hvmem_free_frames(world->heap), FRAMES - BAD - took.count);
         CHECK_AUDIT(world);
         free_all(other);
         take_all(other_of(world, "", 0, NULL));
@@ -393,13 +374,13 @@ static void take_merged(struct other *other)
     hvmem_order order = expect_lookup(other->world, 0).order;
     struct hvmem_request request = expect_block(order, NULL);
 
-    if (other->lo == 1)
+    if (other->mfn == 1)
         request.order = 0;
-    else if (other->lo == 2)
+    else if (other->mfn == 2)
         request.lo = (hvmem_mfn)1 << order;
     request.hi = request.lo + ((hvmem_mfn)1 << request.order);
-    if (hvmem_alloc(other->world->heap, &request, &other->taken[0]) == HVMEM_OK)
-        other->taken[FRAMES - 1] = ++other->count ? request.order : 0;
+    if (hvmem_alloc(other->world->heap, &request, &took.frame[0]) == HVMEM_OK)
+        took.frame[FRAMES - 1] = ++took.count ? request.order : 0;
 }
 
 /* A free goes on with its merge under the next hold: what of it is another's by then it leaves alone. */
@@ -416,17 +397,17 @@ TEST(half_merged_block_is_taken, points)
             REQUIRE_EQ(hvmem_alloc_order(world->heap, 0, &mfn), HVMEM_OK);
             REQUIRE_EQ(mfn, 0);
             other = other_of(world, "merge_on", turn, take_merged);
-            other->lo = what;
+            other->mfn = what;
             CHECK_EQ(hvmem_free(world->heap, 0, 0), HVMEM_OK);
             test_set_point_hook(NULL, NULL);
             CHECK_AUDIT(world); /* what is left is merged as far as it can be */
-            if (other->count) {
-                hvmem_order order = (hvmem_order)other->taken[FRAMES - 1];
+            if (took.count) {
+                hvmem_order order = (hvmem_order)took.frame[FRAMES - 1];
 
                 done++;
-                CHECK_EQ(expect_lookup(world, other->taken[0]).state, HVMEM_BLOCK_ALLOCATED);
+                CHECK_EQ(expect_lookup(world, took.frame[0]).state, HVMEM_BLOCK_ALLOCATED);
                 CHECK_EQ(hvmem_free_frames(world->heap), FRAMES - ((hvmem_u64)1 << order));
-                CHECK_EQ(hvmem_free(world->heap, other->taken[0], order), HVMEM_OK);
+                CHECK_EQ(hvmem_free(world->heap, took.frame[0], order), HVMEM_OK);
             }
             CHECK_FREE_BLOCKS(world, {0, ORDER});
             WORLD_END(world);
@@ -440,7 +421,7 @@ static int quiesces(const char *name, void *context)
     struct other *other = context;
 
     if (strcmp(name, "merge_on") == 0) {
-        other->count++;
+        other->turns++;
         CHECK_EQ(hvmem_quiesce(other->world->heap), HVMEM_E_BUSY);
     }
     return 0;
@@ -456,7 +437,7 @@ TEST(half_merged_block_is_not_quiesced, points)
     test_set_point_hook(quiesces, &other);
     CHECK_EQ(hvmem_free(world->heap, mfn, 0), HVMEM_OK);
     test_set_point_hook(NULL, NULL);
-    CHECK(other.count != 0);
+    CHECK(other.turns != 0);
     CHECK_EQ(hvmem_quiesce(world->heap), HVMEM_OK);
     WORLD_END(world);
 }
@@ -478,7 +459,7 @@ static void take_most(struct other *other)
         hvmem_mfn mfn;
 
         REQUIRE_EQ(hvmem_alloc(other->world->heap, &request, &mfn), HVMEM_OK);
-        CHECK(mfn < FRAMES && !other->seen[mfn]++);
+        CHECK(mfn < FRAMES && !took.seen[mfn]++);
     }
     world_set_cpu(0);
 }
@@ -490,7 +471,7 @@ TEST(refill_goes_on_when_others_took_the_rest, points)
 
     for (turn = 0; turn < 6; turn++) {
         struct hvmem_config config = world_config();
-        static struct other other;
+        const struct other *other;
         struct world *world;
         hvmem_mfn mfn;
 
@@ -505,23 +486,18 @@ TEST(refill_goes_on_when_others_took_the_rest, points)
         /* Blocks of one frame each, so that one hold does not get all. */
         for (i = 0; i < MANY * EVERY; i += 2)
             (void)hvmem_reserve(world->heap, i, 1);
-        memset(&other, 0, sizeof other);
-        other.world = world;
-        other.point = "refill_again";
-        other.turn = turn;
-        other.acts = take_most;
         world_set_cpu(0);
-        test_set_point_hook(act, &other);
+        other = other_of(world, "refill_again", turn, take_most);
         CHECK_EQ(hvmem_alloc_order(world->heap, 0, &mfn), HVMEM_OK);
         test_set_point_hook(NULL, NULL);
-        done += other.done;
-        CHECK(!other.seen[mfn]++);
+        done += other->done;
+        CHECK(!took.seen[mfn]++);
         while (hvmem_alloc_order(world->heap, 0, &mfn) == HVMEM_OK)
-            if (!CHECK(mfn < FRAMES && !other.seen[mfn]++))
+            if (!CHECK(mfn < FRAMES && !took.seen[mfn]++))
                 break;
         CHECK_EQ(hvmem_free_frames(world->heap), 0);
         for (i = 0; i < MANY * EVERY; i++)
-            CHECK_EQ(other.seen[i], i % 2 && i % EVERY != EVERY - 1);
+            CHECK_EQ(took.seen[i], i % 2 && i % EVERY != EVERY - 1);
         CHECK_AUDIT(world);
         WORLD_END(world);
     }

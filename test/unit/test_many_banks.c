@@ -4,6 +4,7 @@
  * may do between two holds.
  */
 #include "expect.h"
+#include "other.h"
 #include "heap.h"
 
 #include <string.h>
@@ -11,22 +12,6 @@
 #define ORDER 12u
 #define BANKS 40u
 #define EVERY 64u /* frames from one bank to the next; one less in each */
-
-/* What another does between two holds: once, at its turn. */
-struct other {
-    struct world *world;
-    unsigned turn, turns;
-    hvmem_mfn mfn;
-    hvmem_u64 frames;
-    hvmem_status status;
-};
-
-static struct other other_of(struct world *world, unsigned turn, hvmem_mfn mfn, hvmem_u64 frames)
-{
-    struct other other = {world, turn, 0, mfn, frames, HVMEM_E_ARG};
-
-    return other;
-}
 
 static struct world *world_of_banks(hvmem_u32 flags)
 {
@@ -139,16 +124,10 @@ TEST(many_banks_used_up_are_known, points)
     }
 }
 
-static int free_behind(const char *name, void *context)
+static void free_behind(struct other *other)
 {
-    struct other *other = context;
-
-    if (strcmp(name, "take_again") != 0 || other->turns++ != other->turn)
-        return 0;
-    test_set_point_hook(NULL, NULL);
     other->status = other->frames ? hvmem_free_run(other->world->heap, other->mfn, other->frames)
                                   : hvmem_free(other->world->heap, other->mfn, 3);
-    return 0;
 }
 
 /*
@@ -158,29 +137,31 @@ static int free_behind(const char *name, void *context)
 static int freed_behind(unsigned turn, uint64_t frames)
 {
     struct world *world = world_of_banks(HVMEM_CONFIG_NO_CPU_CACHE);
-    struct other other = other_of(world, turn, turn % 2 * 5 * EVERY, frames);
-    hvmem_mfn mfn = 0;
+    hvmem_mfn mfn = 0, behind = turn % 2 * 5 * EVERY;
+    struct other other;
     unsigned i, first = 0;
     int came;
 
     if (!frames) {
         first = 1; /* the first bank's only block of order 3, with what is around it */
-        REQUIRE_EQ(hvmem_alloc_order(world->heap, 3, &other.mfn), HVMEM_OK);
-        REQUIRE_EQ(other.mfn, 48);
+        REQUIRE_EQ(hvmem_alloc_order(world->heap, 3, &behind), HVMEM_OK);
+        REQUIRE_EQ(behind, 48);
         REQUIRE_EQ(hvmem_reserve(world->heap, 0, 48), HVMEM_OK);
         REQUIRE_EQ(hvmem_reserve(world->heap, 56, EVERY - 1 - 56), HVMEM_OK);
     }
     for (i = first; i < BANKS; i++)
         REQUIRE_EQ(hvmem_reserve(world->heap, (hvmem_mfn)i * EVERY, EVERY - 1), HVMEM_OK);
     REQUIRE_EQ(hvmem_free_run(world->heap, 20 * EVERY, 4), HVMEM_OK);
-    test_set_point_hook(free_behind, &other);
+    other_waits(&other, world, "take_again", turn, free_behind);
+    other.mfn = behind;
+    other.frames = frames;
     if (hvmem_alloc_order(world->heap, 3, &mfn) != HVMEM_OK) {
         CHECK_AUDIT(world);
-        if (other.turns > turn)
+        if (other.done)
             CHECK_EQ(hvmem_alloc_order(world->heap, 3, &mfn), HVMEM_OK);
     }
     test_set_point_hook(NULL, NULL);
-    came = other.turns > turn;
+    came = other.done != 0;
     CHECK_AUDIT(world);
     WORLD_END(world);
     return came;
@@ -196,16 +177,10 @@ TEST(freed_behind_a_search_of_many_banks, points)
 }
 
 /* Removes a bank, or adds one. */
-static int change_banks(const char *name, void *context)
+static void change_banks(struct other *other)
 {
-    struct other *other = context;
-
-    if (strcmp(name, "take_again") != 0 || other->turns++ != other->turn)
-        return 0;
-    test_set_point_hook(NULL, NULL);
     other->status = other->frames ? world_remove(other->world, other->mfn, other->frames)
                                   : world_bank(other->world, other->mfn, EVERY - 1, 0, 0);
-    return 0;
 }
 
 TEST(bank_goes_or_comes_between_two_holds, points)
@@ -214,24 +189,20 @@ TEST(bank_goes_or_comes_between_two_holds, points)
 
     for (round = 0; round < 4 * (BANKS - 1); round++) {
         struct world *world = world_of_banks(HVMEM_CONFIG_NO_CPU_CACHE);
-        struct other other = other_of(world, round / (BANKS - 1),
-                                      (hvmem_mfn)(round % (BANKS - 1)) * EVERY, EVERY - 1);
+        struct other other;
         hvmem_mfn mfn = 0;
         unsigned i;
 
-        if (round % 3 == 0) {
-            other.mfn = BANKS * EVERY;
-            other.frames = 0;
-        }
         /* All but the last bank has nothing, and those that may go are whole. */
         for (i = 0; i < BANKS - 1; i++)
             if (i != round % (BANKS - 1))
                 REQUIRE_EQ(hvmem_reserve(world->heap, (hvmem_mfn)i * EVERY, EVERY - 1), HVMEM_OK);
-        test_set_point_hook(change_banks, &other);
+        other_waits(&other, world, "take_again", round / (BANKS - 1), change_banks);
+        other.mfn = round % 3 ? (hvmem_mfn)(round % (BANKS - 1)) * EVERY : BANKS * EVERY;
+        other.frames = round % 3 ? EVERY - 1 : 0;
         CHECK_EQ(hvmem_alloc_order(world->heap, 5, &mfn), HVMEM_OK);
         test_set_point_hook(NULL, NULL);
-        if (other.turns > other.turn)
-            done += other.status == HVMEM_OK;
+        done += other.status == HVMEM_OK;
         CHECK_AUDIT(world);
         WORLD_END(world);
     }
