@@ -171,6 +171,14 @@ struct hvmem_block expect_lookup(struct world *world, hvmem_mfn mfn)
     return block;
 }
 
+hvmem_node expect_node(struct world *world, hvmem_mfn mfn)
+{
+    hvmem_node node = HVMEM_NODE_ANY;
+
+    CHECK_EQ(hvmem_node_of(world->heap, mfn, &node), HVMEM_OK);
+    return node;
+}
+
 struct hvmem_domain_stats expect_domain(struct hvmem_domain *domain)
 {
     struct hvmem_domain_stats stats;

@@ -66,6 +66,7 @@ struct hvmem_request expect_run(hvmem_u64 count, hvmem_u32 align, hvmem_mfn lo, 
 
 struct hvmem_stats expect_stats(struct world *world, hvmem_node node);
 struct hvmem_block expect_lookup(struct world *world, hvmem_mfn mfn);
+hvmem_node expect_node(struct world *world, hvmem_mfn mfn);
 struct hvmem_domain_stats expect_domain(struct hvmem_domain *domain);
 
 /* Every frame that can be had as single frames, in the order given; the count. */

@@ -2,6 +2,8 @@
 /* A heap on a machine of model CPUs; see clock_rig.h. */
 #include "clock_rig.h"
 
+#include "test_heap.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -329,7 +331,6 @@ static void make_heap(struct clock_rig *rig)
         .size = sizeof host, .this_cpu = this_cpu, .call_cpus = call_cpus};
     struct hvmem_bank bank = {.size = sizeof bank, .base = 0x100, .frames = CLOCK_FRAMES};
     struct hvmem_config config;
-    hvmem_size bytes;
 
     hvmem_config_default(&config);
     config.max_order = 4;
@@ -341,13 +342,7 @@ static void make_heap(struct clock_rig *rig)
     config.backend = &rig->tlb->backend;
     config.flags = (rig->flags & CLOCK_RIG_OFF ? HVMEM_CONFIG_NO_CLOCK : 0) |
                    (rig->flags & CLOCK_RIG_NO_CACHE ? HVMEM_CONFIG_NO_CPU_CACHE : 0);
-    REQUIRE_EQ(hvmem_heap_size(&config, &bytes), HVMEM_OK);
-    rig->memory[1] = aligned_alloc(128, (bytes + 127) / 128 * 128);
-    REQUIRE_EQ(hvmem_heap_init(rig->memory[1], bytes, &config, &rig->heap), HVMEM_OK);
-    REQUIRE_EQ(hvmem_bank_size(rig->heap, &bank, &bytes), HVMEM_OK);
-    rig->memory[2] = aligned_alloc(128, (bytes + 127) / 128 * 128);
-    REQUIRE_EQ(hvmem_bank_add(rig->heap, &bank, rig->memory[2], bytes), HVMEM_OK);
-    REQUIRE_EQ(hvmem_smp_enable(rig->heap), HVMEM_OK);
+    rig->heap = test_heap(&config, &bank, &rig->memory[1]);
 }
 
 void clock_rig_begin(struct clock_rig *rig, unsigned flags, uint64_t stream)

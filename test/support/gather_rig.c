@@ -2,6 +2,8 @@
 /* The machine of gather_rig.h: CPUs, device, host operations, and the oracle. */
 #include "gather_rig.h"
 
+#include "test_heap.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -319,9 +321,7 @@ static int adversary(const char *name, void *ctx)
 
 static void *memory(struct gather_rig *rig, int slot, hvmem_size bytes)
 {
-    rig->memory[slot] = aligned_alloc(128, (bytes + 127) / 128 * 128);
-    REQUIRE(rig->memory[slot] != NULL);
-    return memset(rig->memory[slot], 0, (bytes + 127) / 128 * 128);
+    return rig->memory[slot] = test_memory(bytes);
 }
 
 static struct hvmem_backend_ops backend_ops = {
@@ -357,7 +357,6 @@ static void make_heap(struct gather_rig *rig, const struct hvmem_host_ops *host)
 {
     struct hvmem_bank bank = {.size = sizeof bank, .base = GATHER_BASE, .frames = GATHER_FRAMES};
     struct hvmem_config config;
-    hvmem_size bytes;
 
     hvmem_config_default(&config);
     config.max_order = HEAP_ORDER;
@@ -369,11 +368,7 @@ static void make_heap(struct gather_rig *rig, const struct hvmem_host_ops *host)
     config.host = host;
     config.host_ctx = rig;
     config.backend = &backend;
-    REQUIRE_EQ(hvmem_heap_size(&config, &bytes), HVMEM_OK);
-    REQUIRE_EQ(hvmem_heap_init(memory(rig, 2, bytes), bytes, &config, &rig->heap), HVMEM_OK);
-    REQUIRE_EQ(hvmem_bank_size(rig->heap, &bank, &bytes), HVMEM_OK);
-    REQUIRE_EQ(hvmem_bank_add(rig->heap, &bank, memory(rig, 3, bytes), bytes), HVMEM_OK);
-    REQUIRE_EQ(hvmem_smp_enable(rig->heap), HVMEM_OK);
+    rig->heap = test_heap(&config, &bank, &rig->memory[2]);
     rig->mem = rig->memory[4] = calloc(GATHER_FRAMES, sizeof *rig->mem); /* seldom touched */
     REQUIRE(rig->mem != NULL);
 }

@@ -2,6 +2,8 @@
 /* The heap on the model machine, its CPUs, and random programs; see sim_rig.h. */
 #include "sim_rig.h"
 
+#include "test_heap.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -415,7 +417,6 @@ static void make_heap(struct sim_rig *rig)
                                                .frame_map = frame_map};
     struct hvmem_bank bank = {.size = sizeof bank, .base = BASE, .frames = SIM_FRAMES};
     struct hvmem_config config;
-    hvmem_size bytes;
 
     hvmem_config_default(&config);
     config.max_order = 4;
@@ -431,13 +432,7 @@ static void make_heap(struct sim_rig *rig)
     config.backend = &rig->m.backend;
     config.flags = (rig->flags & SIM_NO_CLOCK ? HVMEM_CONFIG_NO_CLOCK : 0) |
                    (rig->flags & SIM_NO_CACHE ? HVMEM_CONFIG_NO_CPU_CACHE : 0);
-    REQUIRE_EQ(hvmem_heap_size(&config, &bytes), HVMEM_OK);
-    rig->memory[1] = aligned_alloc(128, (bytes + 127) / 128 * 128);
-    REQUIRE_EQ(hvmem_heap_init(rig->memory[1], bytes, &config, &rig->heap), HVMEM_OK);
-    REQUIRE_EQ(hvmem_bank_size(rig->heap, &bank, &bytes), HVMEM_OK);
-    rig->memory[2] = aligned_alloc(128, (bytes + 127) / 128 * 128);
-    REQUIRE_EQ(hvmem_bank_add(rig->heap, &bank, rig->memory[2], bytes), HVMEM_OK);
-    REQUIRE_EQ(hvmem_smp_enable(rig->heap), HVMEM_OK);
+    rig->heap = test_heap(&config, &bank, &rig->memory[1]);
     sim_ident_begin(rig, &host);
 }
 

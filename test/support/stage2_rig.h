@@ -73,6 +73,8 @@ void stage2_rig_finish(struct stage2_rig *rig);
 
 /* The host has these frames of the heap for its own ends: guests may get them. */
 void rig_set_apart(struct stage2_rig *rig, uint64_t mfn, uint64_t frames);
+/* No CPU runs the guest any more. */
+void rig_leave(struct stage2_rig *rig);
 
 /* Calls made until they are through, with a fresh cursor (stage2_rig_calls.c). */
 hvmem_status rig_arm(struct stage2_rig *rig);

@@ -66,3 +66,16 @@ hvmem_u32 rig_fault(struct stage2_rig *rig, uint64_t gfn, unsigned access)
     CHECK_EQ(hvmem_stage2_fault(rig->s2, gfn << 12, access, &outcome), HVMEM_OK);
     return outcome;
 }
+
+void rig_leave(struct stage2_rig *rig)
+{
+    hvmem_cpu cpu;
+
+    for (cpu = 0; cpu < RIG_CPUS; cpu++) {
+        rig->tlb->current = cpu;
+        CHECK_EQ(hvmem_space_deactivate(rig->ident, cpu), HVMEM_OK);
+        hvmem_sim_tlb_set_loaded(rig->tlb, cpu, NULL);
+        CHECK_EQ(hvmem_space_entered(rig->ident, cpu), HVMEM_OK);
+    }
+    rig->tlb->current = 0;
+}

@@ -214,14 +214,6 @@ static struct world *world_with_holes(void)
     return world;
 }
 
-static hvmem_node node_of(struct world *world, hvmem_mfn mfn)
-{
-    hvmem_node node = HVMEM_NODE_ANY;
-
-    CHECK_EQ(hvmem_node_of(world->heap, mfn, &node), HVMEM_OK);
-    return node;
-}
-
 /* From a CPU of a node without memory: by distance, each node once. */
 TEST(B11_nearest_node_first)
 {
@@ -233,7 +225,7 @@ TEST(B11_nearest_node_first)
     world_set_cpu(0);
     for (i = 0; i < 3 * B11_FRAMES; i++) {
         REQUIRE_EQ(hvmem_alloc_order(world->heap, 0, &mfn), HVMEM_OK);
-        CHECK_EQ(node_of(world, mfn), order[i / B11_FRAMES]);
+        CHECK_EQ(expect_node(world, mfn), order[i / B11_FRAMES]);
     }
     CHECK_REFUSED(world, hvmem_alloc_order(world->heap, 0, &mfn), HVMEM_E_NOMEM);
     WORLD_END(world);
@@ -250,7 +242,7 @@ TEST(B11_preferred_node_is_empty)
     request.node = 6;
     for (i = 0; i < 3 * B11_FRAMES; i++) {
         REQUIRE_EQ(hvmem_alloc(world->heap, &request, &mfn), HVMEM_OK);
-        CHECK_EQ(node_of(world, mfn), order[i / B11_FRAMES]);
+        CHECK_EQ(expect_node(world, mfn), order[i / B11_FRAMES]);
     }
     CHECK_REFUSED(world, hvmem_alloc(world->heap, &request, &mfn), HVMEM_E_NOMEM);
     WORLD_END(world);
@@ -278,7 +270,7 @@ TEST(B11_exact_nodes_and_ids_out_of_range)
             continue;
         request.node = node;
         REQUIRE_EQ(hvmem_alloc(world->heap, &request, &mfn), HVMEM_OK);
-        CHECK_EQ(node_of(world, mfn), node);
+        CHECK_EQ(expect_node(world, mfn), node);
         CHECK_EQ(expect_stats(world, node).free, B11_FRAMES - 1);
         CHECK_EQ(hvmem_free(world->heap, mfn, 0), HVMEM_OK);
     }
@@ -308,13 +300,13 @@ TEST(B11_masks_without_memory)
     for (i = 0; i < sizeof good / sizeof good[0]; i++) {
         request.node_mask = good[i];
         REQUIRE_EQ(hvmem_alloc(world->heap, &request, &mfn), HVMEM_OK);
-        CHECK(good[i] >> node_of(world, mfn) & 1);
+        CHECK(good[i] >> expect_node(world, mfn) & 1);
         CHECK_EQ(hvmem_free(world->heap, mfn, 0), HVMEM_OK);
     }
     /* A mask is kept to the last frame. */
     request.node_mask = 1ull << 4;
     for (i = 0; hvmem_alloc(world->heap, &request, &mfn) == HVMEM_OK; i++)
-        CHECK_EQ(node_of(world, mfn), 4);
+        CHECK_EQ(expect_node(world, mfn), 4);
     CHECK_EQ(i, B11_FRAMES);
     CHECK_EQ(hvmem_free_frames(world->heap), 2 * B11_FRAMES);
     WORLD_END(world);
@@ -337,11 +329,11 @@ TEST(B13_edges_off_any_granule)
     while (hvmem_map_next(&map, &cursor, &bank) == HVMEM_AGAIN)
         REQUIRE_EQ(world_bank(world, bank.base, bank.frames, bank.node, 0), HVMEM_OK);
     REQUIRE_EQ(world_bank(world, 0x2000, 0x1000, 1, HVMEM_BANK_HOTPLUG), HVMEM_OK);
-    CHECK_EQ(node_of(world, 0x1000), 0);
-    CHECK_EQ(node_of(world, 0x1233), 0);
-    CHECK_EQ(node_of(world, 0x1234), 1);
-    CHECK_EQ(node_of(world, 0x1fff), 1);
-    CHECK_EQ(node_of(world, 0x2fff), 1);
+    CHECK_EQ(expect_node(world, 0x1000), 0);
+    CHECK_EQ(expect_node(world, 0x1233), 0);
+    CHECK_EQ(expect_node(world, 0x1234), 1);
+    CHECK_EQ(expect_node(world, 0x1fff), 1);
+    CHECK_EQ(expect_node(world, 0x2fff), 1);
     CHECK_REFUSED_AT(world, hvmem_node_of(world->heap, 0x3000, &node), HVMEM_E_FOREIGN, 0x3000);
     CHECK_REFUSED_AT(world, hvmem_node_of(world->heap, 0xfff, &node), HVMEM_E_FOREIGN, 0xfff);
     CHECK_EQ(expect_stats(world, 0).free, 0x234);

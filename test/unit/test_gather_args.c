@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Gathers used wrongly: a code for each, counted, reported, and nothing missed or leaked. */
 #include "gather_rig.h"
+#include "test_heap.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -237,7 +238,7 @@ TEST(adoption_quarantines_what_was_gathered)
     config.max_banks = 16;
     config.backend = &rig.tlb->backend;
     REQUIRE_EQ(hvmem_heap_size(&config, &bytes), HVMEM_OK);
-    memory = aligned_alloc(128, (bytes + 127) / 128 * 128);
+    memory = test_memory(bytes);
     REQUIRE_EQ(hvmem_heap_init(memory, bytes, &config, &heap), HVMEM_OK);
     REQUIRE_EQ(hvmem_bank_size(heap, &bank, &table), HVMEM_OK);
     REQUIRE_EQ(hvmem_bank_adopt(heap, &bank, rig.memory[3], table), HVMEM_OK);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* A million frames in one gather: no memory, one flush, freed in slices of a constant size. */
+#include "test_heap.h"
 #include "test_main.h"
 
 #include <hvmem/gather.h>
@@ -52,9 +53,7 @@ static void *memory[4];
 
 static void *take(int slot, hvmem_size bytes)
 {
-    memory[slot] = aligned_alloc(128, (bytes + 127) / 128 * 128);
-    REQUIRE(memory[slot] != NULL);
-    return memory[slot];
+    return memory[slot] = test_memory(bytes);
 }
 
 static void make(void)
@@ -82,11 +81,7 @@ static void make(void)
     config.lock_regime = HVMEM_LOCK_PLAIN;
     config.host = &host_ops;
     config.backend = &backend;
-    REQUIRE_EQ(hvmem_heap_size(&config, &bytes), HVMEM_OK);
-    REQUIRE_EQ(hvmem_heap_init(take(0, bytes), bytes, &config, &heap), HVMEM_OK);
-    REQUIRE_EQ(hvmem_bank_size(heap, &bank, &bytes), HVMEM_OK);
-    REQUIRE_EQ(hvmem_bank_add(heap, &bank, take(1, bytes), bytes), HVMEM_OK);
-    REQUIRE_EQ(hvmem_smp_enable(heap), HVMEM_OK);
+    heap = test_heap(&config, &bank, memory);
     REQUIRE_EQ(hvmem_ident_size(&ids, &bytes), HVMEM_OK);
     REQUIRE_EQ(hvmem_ident_init(take(2, bytes), bytes, &ids, &ident), HVMEM_OK);
     REQUIRE_EQ(hvmem_ident_cpu_online(ident, 0, 0xffff), HVMEM_OK);

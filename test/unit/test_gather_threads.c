@@ -4,6 +4,7 @@
  * frames move between owners. Requests are served in relax() and while waiting, as on a machine whose
  * interrupts are on. Checks: everybody gets on, no frame has two owners, counts come out even.
  */
+#include "test_heap.h"
 #include "test_main.h"
 
 #include <hvmem/gather.h>
@@ -121,16 +122,13 @@ static const struct hvmem_host_ops host_ops = {
 
 static void *memory(int slot, hvmem_size bytes)
 {
-    t.memory[slot] = aligned_alloc(128, (bytes + 127) / 128 * 128);
-    REQUIRE(t.memory[slot] != NULL);
-    return t.memory[slot];
+    return t.memory[slot] = test_memory(bytes);
 }
 
 static void make_heap(void)
 {
     struct hvmem_bank bank = {.size = sizeof bank, .base = BASE, .frames = FRAMES};
     struct hvmem_config config;
-    hvmem_size bytes;
     hvmem_cpu cpu;
 
     hvmem_config_default(&config);
@@ -139,11 +137,7 @@ static void make_heap(void)
     config.max_cpus = CPUS;
     config.host = &host_ops;
     config.backend = &t.backend;
-    REQUIRE_EQ(hvmem_heap_size(&config, &bytes), HVMEM_OK);
-    REQUIRE_EQ(hvmem_heap_init(memory(0, bytes), bytes, &config, &t.heap), HVMEM_OK);
-    REQUIRE_EQ(hvmem_bank_size(t.heap, &bank, &bytes), HVMEM_OK);
-    REQUIRE_EQ(hvmem_bank_add(t.heap, &bank, memory(1, bytes), bytes), HVMEM_OK);
-    REQUIRE_EQ(hvmem_smp_enable(t.heap), HVMEM_OK);
+    t.heap = test_heap(&config, &bank, t.memory);
     for (cpu = 1; cpu < CPUS; cpu++)
         REQUIRE_EQ(hvmem_cpu_online(t.heap, cpu), HVMEM_OK);
 }

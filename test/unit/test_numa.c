@@ -28,14 +28,6 @@ static struct world *world_of_nodes(const hvmem_u8 *distance, const hvmem_u8 *cp
     return world;
 }
 
-static hvmem_node node_of(struct world *world, hvmem_mfn mfn)
-{
-    hvmem_node node = HVMEM_NODE_ANY;
-
-    CHECK_EQ(hvmem_node_of(world->heap, mfn, &node), HVMEM_OK);
-    return node;
-}
-
 /* Every distance matrix of three remote values: from every node, nodes empty in order of distance. */
 TEST(fallback_in_order_of_distance)
 {
@@ -66,9 +58,9 @@ TEST(fallback_in_order_of_distance)
                 hvmem_u8 now;
 
                 REQUIRE_EQ(hvmem_alloc_order(world->heap, 0, &mfn), HVMEM_OK);
-                now = distance[from * NODES + node_of(world, mfn)];
+                now = distance[from * NODES + expect_node(world, mfn)];
                 CHECK(now >= last);
-                CHECK_EQ(expect_stats(world, node_of(world, mfn)).free, EACH - 1 - i % EACH);
+                CHECK_EQ(expect_stats(world, expect_node(world, mfn)).free, EACH - 1 - i % EACH);
                 last = now;
             }
             CHECK_EQ(hvmem_alloc_order(world->heap, 0, &mfn), HVMEM_E_NOMEM);
@@ -95,7 +87,7 @@ TEST(default_distances)
             world_set_cpu(cpu);
             REQUIRE_EQ(hvmem_alloc_order(world->heap, 0, &mfn), HVMEM_OK);
             if (i < 2 * EACH && !caches)
-                CHECK_EQ(node_of(world, mfn), cpu_node[cpu]);
+                CHECK_EQ(expect_node(world, mfn), cpu_node[cpu]);
         }
         CHECK_EQ(hvmem_alloc_order(world->heap, 0, &mfn), HVMEM_E_NOMEM);
         WORLD_END(world);
@@ -116,7 +108,7 @@ TEST(exact_node_with_caches)
         request.node = node;
         request.flags = HVMEM_REQ_EXACT_NODE;
         for (i = 0; hvmem_alloc(world->heap, &request, &frames[i]) == HVMEM_OK; i++) {
-            CHECK_EQ(node_of(world, frames[i]), node);
+            CHECK_EQ(expect_node(world, frames[i]), node);
             CHECK_EQ(hvmem_free_frames(world->heap), NODES * EACH - i - 1);
         }
         CHECK_EQ(i, EACH);
@@ -153,7 +145,7 @@ TEST(masks_in_turn)
 
             if (hvmem_alloc(world->heap, &request, &mfn) != HVMEM_OK)
                 break;
-            count[node_of(world, mfn)]++;
+            count[expect_node(world, mfn)]++;
             got++;
             for (node = 0; node < NODES; node++) {
                 if (!(mask >> node & 1))
@@ -181,7 +173,7 @@ TEST(both_masks_hold)
 
     request.node_mask = 12;
     for (got = 0; hvmem_alloc(world->heap, &request, &mfn) == HVMEM_OK; got++)
-        CHECK_EQ(node_of(world, mfn), 2);
+        CHECK_EQ(expect_node(world, mfn), 2);
     CHECK_EQ(got, EACH);
     WORLD_END(world);
 }

@@ -40,16 +40,9 @@ static void finish(void)
 {
     struct hvmem_cursor teardown = {{0}};
     hvmem_status status;
-    hvmem_cpu cpu;
 
     rig.yield_wanted = 0;
-    for (cpu = 0; cpu < RIG_CPUS; cpu++) {
-        rig.tlb->current = cpu;
-        CHECK_EQ(hvmem_space_deactivate(rig.ident, cpu), HVMEM_OK);
-        hvmem_sim_tlb_set_loaded(rig.tlb, cpu, NULL);
-        CHECK_EQ(hvmem_space_entered(rig.ident, cpu), HVMEM_OK);
-    }
-    rig.tlb->current = 0;
+    rig_leave(&rig);
     do
         status = hvmem_domain_teardown(rig.domain, 0, &teardown);
     while (status == HVMEM_AGAIN);

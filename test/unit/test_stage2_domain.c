@@ -37,20 +37,6 @@ static hvmem_status populate(struct hvmem_extent *extents, hvmem_u64 count, hvme
     return status;
 }
 
-/* No CPU runs the guest any more. */
-static void leave(void)
-{
-    hvmem_cpu cpu;
-
-    for (cpu = 0; cpu < RIG_CPUS; cpu++) {
-        rig.tlb->current = cpu;
-        CHECK_EQ(hvmem_space_deactivate(rig.ident, cpu), HVMEM_OK);
-        hvmem_sim_tlb_set_loaded(rig.tlb, cpu, NULL);
-        CHECK_EQ(hvmem_space_entered(rig.ident, cpu), HVMEM_OK);
-    }
-    rig.tlb->current = 0;
-}
-
 /* Which no CPU runs. */
 static void end_domain(void)
 {
@@ -74,7 +60,7 @@ static void end_domain(void)
 
 static void teardown(void)
 {
-    leave();
+    rig_leave(&rig);
     end_domain();
 }
 
@@ -393,7 +379,7 @@ TEST(teardown_waits_for_a_foreign_map)
     hvmem_mfn mfn = untouched_block(HVMEM_S2_FIRST_TOUCH);
     struct hvmem_block block;
 
-    leave();
+    rig_leave(&rig);
     rig.on_zero = tear_down_meanwhile;
     CHECK_EQ(hvmem_domain_foreign(rig.domain, mfn, 9), HVMEM_OK);
     CHECK_EQ(torn_down, HVMEM_E_BUSY);
@@ -457,7 +443,7 @@ static void end_meanwhile(struct stage2_rig *r, hvmem_mfn mfn)
 
     if (cleans++ != 0)
         return;
-    leave();
+    rig_leave(&rig);
     for (i = 0; i < 64 && (i == 0 || ended == HVMEM_AGAIN); i++)
         ended = hvmem_domain_teardown(r->domain, 0, &ending);
     free_meanwhile = hvmem_free_frames(r->heap);

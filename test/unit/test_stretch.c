@@ -135,20 +135,13 @@ static void begin(unsigned largest, unsigned every, int answer)
 static void finish(uint64_t lines)
 {
     struct hvmem_cursor cursor = {{0}};
-    hvmem_cpu cpu;
 
     CHECK_EQ(watch.lines, lines);
     CHECK(watch.most <= HVMEM_CACHE_STRETCH);
     CHECK_EQ(watch.late, 0);
     CHECK_EQ(watch.forgotten, 0);
     rig.heap->host.ops.yield_wanted = NULL;
-    for (cpu = 0; cpu < RIG_CPUS; cpu++) {
-        rig.tlb->current = cpu;
-        CHECK_EQ(hvmem_space_deactivate(rig.ident, cpu), HVMEM_OK);
-        hvmem_sim_tlb_set_loaded(rig.tlb, cpu, NULL);
-        CHECK_EQ(hvmem_space_entered(rig.ident, cpu), HVMEM_OK);
-    }
-    rig.tlb->current = 0;
+    rig_leave(&rig);
     while (hvmem_domain_teardown(rig.domain, 0, &cursor) == HVMEM_AGAIN)
         ;
     CHECK_EQ(hvmem_domain_destroy(rig.domain), HVMEM_OK);
