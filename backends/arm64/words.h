@@ -49,7 +49,6 @@
 
 /* Cache instructions. */
 #define A64_DC_IVAC    0xd5087620
-#define A64_DC_ISW     0xd5087640
 #define A64_DC_CSW     0xd5087a40
 #define A64_DC_CISW    0xd5087e40
 #define A64_DC_ZVA     0xd50b7420

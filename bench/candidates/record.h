@@ -13,11 +13,6 @@
 
 enum cand_state { CAND_FREE, CAND_ALLOCATED, CAND_CACHED };
 
-static inline unsigned rec_order(uint64_t record)
-{
-    return (unsigned)record & 31u;
-}
-
 static inline unsigned rec_state(uint64_t record)
 {
     return (unsigned)(record >> 5) & 7u;

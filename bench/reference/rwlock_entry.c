@@ -8,22 +8,6 @@ void rwlock_guest_init(struct rwlock_guest *guest)
     pthread_rwlock_init(&guest->posix, NULL);
 }
 
-void rwlock_word_write(struct rwlock_word *lock)
-{
-    hvmem_u32 none = 0;
-
-    while (!__atomic_compare_exchange_n(&lock->word, &none, RWLOCK_WRITER, 0, __ATOMIC_ACQUIRE,
-                                        __ATOMIC_RELAXED)) {
-        none = 0;
-        hvmem_linux_relax();
-    }
-}
-
-void rwlock_word_write_end(struct rwlock_word *lock)
-{
-    __atomic_sub_fetch(&lock->word, RWLOCK_WRITER, __ATOMIC_RELEASE);
-}
-
 /* What an entry does under its CPU's lock. */
 static int look(struct hvmem_vcpu *vcpu, hvmem_cpu cpu)
 {
@@ -52,27 +36,4 @@ int rwlock_entry_posix(struct rwlock_guest *guest, struct hvmem_vcpu *vcpu, hvme
     here = look(vcpu, cpu);
     pthread_rwlock_unlock(&guest->posix);
     return here;
-}
-
-void rwlock_post_flush(struct rwlock_guest *guest, struct hvmem_vcpu *vcpu)
-{
-    hvmem_u64 state;
-    hvmem_cpu cpu;
-
-    rwlock_word_read(&guest->word);
-    cpu = hvmem__load(&vcpu->cpu);
-    state = hvmem__cpu_enter(vcpu->vcpus, cpu);
-    vcpu->flushes++;
-    hvmem__cpu_leave(vcpu->vcpus, cpu, state);
-    rwlock_word_read_end(&guest->word);
-}
-
-hvmem_status rwlock_migrate(struct rwlock_guest *guest, struct hvmem_vcpu *vcpu, hvmem_cpu cpu)
-{
-    hvmem_status status;
-
-    rwlock_word_write(&guest->word);
-    status = hvmem__vcpu_move(vcpu, cpu);
-    rwlock_word_write_end(&guest->word);
-    return status;
 }

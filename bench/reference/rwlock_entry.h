@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The two other ways to reach objects that move between CPUs, for comparison with lib/vcpu.h: one
- * read-write lock for each guest. Moving takes it for writing; reaching one vCPU wherever it is takes
- * it for reading, then the lock of the CPU. In the first alternative an entry takes the CPU's lock
- * alone; in the second, the one that was reported and given up, an entry takes the guest's lock for
- * reading as well. The read-write lock is one word, or pthread's.
+ * The entry that was reported and given up, for comparison with lib/vcpu.h: one read-write lock for each guest,
+ * which a move of a vCPU would take for writing. An entry takes it for reading, and then the lock of its CPU.
+ * The read-write lock is one word, or pthread's.
  */
 #ifndef BENCH_REFERENCE_RWLOCK_ENTRY_H
 #define BENCH_REFERENCE_RWLOCK_ENTRY_H
@@ -25,8 +23,6 @@ struct rwlock_guest {
 };
 
 void rwlock_guest_init(struct rwlock_guest *guest);
-void rwlock_word_write(struct rwlock_word *lock);
-void rwlock_word_write_end(struct rwlock_word *lock);
 
 static inline void rwlock_word_read(struct rwlock_word *lock)
 {
@@ -42,12 +38,8 @@ static inline void rwlock_word_read_end(struct rwlock_word *lock)
     __atomic_sub_fetch(&lock->word, 1, __ATOMIC_RELEASE);
 }
 
-/* Second alternative, entry: returns whether the vCPU is here and has no work. */
+/* An entry: returns whether the vCPU is here and has no work. */
 int rwlock_entry_word(struct rwlock_guest *guest, struct hvmem_vcpu *vcpu, hvmem_cpu cpu);
 int rwlock_entry_posix(struct rwlock_guest *guest, struct hvmem_vcpu *vcpu, hvmem_cpu cpu);
-
-/* Both alternatives: post a flush to the vCPU wherever it is; move it. */
-void rwlock_post_flush(struct rwlock_guest *guest, struct hvmem_vcpu *vcpu);
-hvmem_status rwlock_migrate(struct rwlock_guest *guest, struct hvmem_vcpu *vcpu, hvmem_cpu cpu);
 
 #endif

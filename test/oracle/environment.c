@@ -26,11 +26,6 @@ static _Thread_local struct lines {
     hvmem_size bytes; /* 0: none */
 } open_lines;         /* which a dcache with HVMEM_DC_MORE left open */
 
-unsigned world_locks_held(void)
-{
-    return locks_held;
-}
-
 bool world_fails(struct world *world)
 {
     bool fails;

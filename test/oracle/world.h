@@ -20,7 +20,6 @@
 
 #define WORLD_MAX_TABLES  256
 #define WORLD_MAX_DOMAINS 64
-#define WORLD_MAX_CPUS    8
 #define WORLD_MAX_EVENTS  64
 
 /* What the host offers (flags of world_new). */
@@ -178,8 +177,6 @@ void world_backend_ops(struct world *world);
 
 /* Fails now? (counts down fail_in; environment.c asks at each fallible operation). */
 bool world_fails(struct world *world);
-/* Library locks of this world that the calling thread holds (host's own locks only). */
-unsigned world_locks_held(void);
 /* First frame and count of a mapping made by frame_map; false: not such an address. */
 bool world_mapped_frames(struct world *world, hvmem_uptr address, hvmem_size bytes,
                          hvmem_mfn *first, hvmem_u64 *frames);

@@ -40,7 +40,7 @@ enum {
 #define GATHER_RIG_DEAF  4u /* negative control: flushes drop nothing */
 
 /* What happened, in order. */
-enum gather_event { EVENT_FLUSH, EVENT_ASK, EVENT_DEVICE, EVENT_TABLE_FREE, EVENT_QUARANTINE };
+enum gather_event { EVENT_FLUSH, EVENT_ASK, EVENT_DEVICE, EVENT_QUARANTINE };
 struct gather_logged {
     enum gather_event event;
     hvmem_cpu cpu;

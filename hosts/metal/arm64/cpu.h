@@ -111,7 +111,6 @@ __attribute__((noreturn)) void metal__arm_early_panic(const char *reason);
 enum arm_psci_conduit { ARM_PSCI_NONE, ARM_PSCI_SMC, ARM_PSCI_HVC };
 void metal__arm_psci_use(enum arm_psci_conduit conduit);
 int64_t metal__arm_psci(uint32_t id, uint64_t a1, uint64_t a2, uint64_t a3);
-#    define PSCI_VERSION    0x84000000u
 #    define PSCI_CPU_ON     0xC4000003u
 #    define PSCI_SYSTEM_OFF 0x84000008u
 

@@ -87,10 +87,8 @@ struct metal_guest_exit {
 
 /* Bits of HCR_EL2 (DDI 0487, D17.2.48) for metal_vcpu.hcr. */
 #define METAL_HCR_VM   (1ull << 0) /* stage 2 on */
-#define METAL_HCR_SWIO (1ull << 1)
 #define METAL_HCR_IMO  (1ull << 4) /* always on: IRQs are the host's */
 #define METAL_HCR_TWI  (1ull << 13)
-#define METAL_HCR_TWE  (1ull << 14)
 #define METAL_HCR_TSC  (1ull << 19) /* SMC */
 #define METAL_HCR_TSW  (1ull << 22) /* DC by set/way */
 #define METAL_HCR_TPC  (1ull << 23) /* DC by address to the point of coherency */

@@ -16,7 +16,6 @@
 #define VECTOR_SPURIOUS 0xff
 
 /* Offsets in struct percpu, for assembly. */
-#define PERCPU_CPU   0
 #define PERCPU_PROBE 8
 
 #define STACK_BYTES 16384
@@ -27,11 +26,9 @@
 
 #    define MSR_APIC_BASE 0x1bu
 #    define MSR_EFER      0xc0000080u
-#    define MSR_FS_BASE   0xc0000100u
 #    define MSR_GS_BASE   0xc0000101u
 #    define MSR_PAT       0x277u
 
-#    define EFER_SCE  (1ull << 0)
 #    define EFER_SVME (1ull << 12)
 
 #    define CR4_PGE (1ull << 7)
@@ -41,8 +38,6 @@
 #    define PTE_U       (1ull << 2)
 #    define PTE_PWT     (1ull << 3)
 #    define PTE_PCD     (1ull << 4)
-#    define PTE_A       (1ull << 5)
-#    define PTE_D       (1ull << 6)
 #    define PTE_PS      (1ull << 7)
 #    define PTE_G       (1ull << 8)
 #    define PTE_NX      (1ull << 63)
