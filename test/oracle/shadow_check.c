@@ -131,18 +131,12 @@ static hvmem_u32 largest(struct shadow *shadow, hvmem_mfn mfn)
 }
 
 /* Counts of one node or all, derived from the array: merged as far as merging is allowed. */
-static void check_counts(struct shadow *shadow, hvmem_node node)
+static struct hvmem_stats counts(struct shadow *shadow, hvmem_node node)
 {
-    struct hvmem_stats got;
     struct hvmem_stats want;
     hvmem_mfn mfn;
 
-    memset(&got, 0xee, sizeof got);
     memset(&want, 0, sizeof want);
-    if (hvmem_stats(shadow->world->heap, node, sizeof got, &got) != HVMEM_OK) {
-        shadow_fail(shadow, "stats of node %u refused", node);
-        return;
-    }
     for (mfn = shadow->base; mfn - shadow->base < shadow->span; mfn++) {
         const struct shadow_frame *frame = shadow_at(shadow, mfn);
 
@@ -166,6 +160,19 @@ static void check_counts(struct shadow *shadow, hvmem_node node)
         order = largest(shadow, mfn);
         want.free_blocks[order] += node == HVMEM_NODE_ANY || frame->node == node;
         mfn += 1ull << order;
+    }
+    return want;
+}
+
+static void check_counts(struct shadow *shadow, hvmem_node node)
+{
+    const struct hvmem_stats want = counts(shadow, node);
+    struct hvmem_stats got;
+
+    memset(&got, 0xee, sizeof got);
+    if (hvmem_stats(shadow->world->heap, node, sizeof got, &got) != HVMEM_OK) {
+        shadow_fail(shadow, "stats of node %u refused", node);
+        return;
     }
     if (got.frames != want.frames || got.free != want.free || got.cached != want.cached ||
         got.allocated != want.allocated || got.reserved != want.reserved ||

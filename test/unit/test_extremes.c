@@ -170,6 +170,36 @@ TEST(banks_of_one_frame)
 
 /* ---- nodes -------------------------------------------------------------------------------------- */
 
+/*
+ * Of a node, where every step-th has two frames and those below this one have none left: both are had from
+ * there, or one from the nearest above.
+ */
+static void take_from(struct world *world, hvmem_node node, hvmem_node step)
+{
+    struct hvmem_request request = expect_block(0, NULL);
+    struct hvmem_stats stats;
+    hvmem_mfn mfn = 0;
+    int has = node % step == 0;
+    hvmem_node nearest = has ? node : node + step - node % step;
+
+    request.node = node;
+    request.flags = HVMEM_REQ_EXACT_NODE;
+    CHECK_EQ(hvmem_alloc(world->heap, &request, &mfn), has ? HVMEM_OK : HVMEM_E_NODE);
+    CHECK_EQ(hvmem_stats(world->heap, node, sizeof stats, &stats), has ? HVMEM_OK : HVMEM_E_NODE);
+    if (has)
+        CHECK_EQ(expect_lookup(world, mfn).node, node);
+    request.flags = HVMEM_REQ_NO_CACHE;
+    request.node_mask = 0;
+    REQUIRE_EQ(hvmem_alloc(world->heap, &request, &mfn), HVMEM_OK);
+    CHECK_EQ(expect_lookup(world, mfn).node, nearest);
+    request.node_mask = 1ull << node;
+    if (!has)
+        CHECK_REFUSED(world, hvmem_alloc(world->heap, &request, &mfn), HVMEM_E_NODE);
+    request.node_mask = 0;
+    if (!has)
+        CHECK_EQ(hvmem_free(world->heap, mfn, 0), HVMEM_OK);
+}
+
 /* A frame on each of 64 nodes, and then on every third of them: ids with holes, nodes without memory. */
 TEST(every_node)
 {
@@ -190,38 +220,12 @@ TEST(every_node)
     config.distance_nodes = HVMEM_NODE_LIMIT;
     for (step = 1; step < 4; step += 2) {
         struct world *world = WORLD_NEW(&config, WORLD_BARRIER);
-        struct hvmem_request request = expect_block(0, NULL);
-        hvmem_mfn mfn = 0;
 
         for (node = 0; node < HVMEM_NODE_LIMIT; node += step)
             REQUIRE_EQ(world_bank(world, 1000 - 3 * node, 2, node, 0), HVMEM_OK);
         REQUIRE_EQ(world_smp(world), HVMEM_OK);
-        for (node = 0; node < HVMEM_NODE_LIMIT; node++) {
-            struct hvmem_stats stats;
-            int has = node % step == 0;
-            hvmem_node nearest = node % 3 == 2 && node < 63 ? node + 1 : node - node % 3;
-
-            request.node = node;
-            request.flags = HVMEM_REQ_EXACT_NODE;
-            CHECK_EQ(hvmem_alloc(world->heap, &request, &mfn), has ? HVMEM_OK : HVMEM_E_NODE);
-            CHECK_EQ(hvmem_stats(world->heap, node, sizeof stats, &stats),
-                     has ? HVMEM_OK : HVMEM_E_NODE);
-            if (has)
-                CHECK_EQ(expect_lookup(world, mfn).node, node);
-            request.flags = HVMEM_REQ_NO_CACHE;
-            request.node_mask = 0;
-            REQUIRE_EQ(hvmem_alloc(world->heap, &request, &mfn), HVMEM_OK);
-            if (step == 1)
-                CHECK_EQ(expect_lookup(world, mfn).node, node);
-            else if (has)
-                CHECK_EQ(expect_lookup(world, mfn).node, nearest);
-            request.node_mask = 1ull << node;
-            if (!has)
-                CHECK_REFUSED(world, hvmem_alloc(world->heap, &request, &mfn), HVMEM_E_NODE);
-            request.node_mask = 0;
-            if (!has)
-                CHECK_EQ(hvmem_free(world->heap, mfn, 0), HVMEM_OK);
-        }
+        for (node = 0; node < HVMEM_NODE_LIMIT; node++)
+            take_from(world, node, step);
         CHECK_EQ(hvmem_drain(world->heap), HVMEM_OK);
         CHECK_AUDIT(world);
         WORLD_END(world);
