@@ -91,14 +91,15 @@ HVMEM_API hvmem_status hvmem_arm64_init(struct hvmem_arm64 *m, struct hvmem_back
 
 /*
  * Merges another CPU (ids NULL: the calling one): smallest lines and widths, features that all
- * have, quirks that any has. Before the back-end is given to a heap.
+ * have, quirks that any has. Before the back-end is given to a heap. Errors: HVMEM_E_ARG (not a pair that
+ * init made).
  */
 HVMEM_API hvmem_status hvmem_arm64_add_cpu(struct hvmem_arm64 *m, struct hvmem_backend *be,
                                            const struct hvmem_arm64_ids *ids);
 
 /*
  * May this CPU join later? HVMEM_E_CPU when merging it would change anything, HVMEM_OK if not.
- * Changes nothing.
+ * Changes nothing. HVMEM_E_ARG as above.
  */
 HVMEM_API hvmem_status hvmem_arm64_check_cpu(const struct hvmem_arm64 *m,
                                              const struct hvmem_backend *be,

@@ -186,7 +186,7 @@ struct hvmem_backend_ops {
      * caller, any alignment; bytes 0 does nothing. Complete on return, with all that HVMEM_DC_MORE
      * left open before it, unless it has that flag itself. The caller bounds bytes (cache cursor): one
      * call is one stretch between preemption checks. Given the flag only if dcache_done is there.
-     * Errors: HVMEM_E_ARG (op), HVMEM_E_RANGE (wraps).
+     * Errors: HVMEM_E_ARG (op), HVMEM_E_RANGE (wraps), HVMEM_E_UNSUPPORTED (no such instruction).
      */
     hvmem_status (*dcache)(struct hvmem_backend *be, hvmem_u32 op, hvmem_uptr addr,
                            hvmem_size bytes);
@@ -194,21 +194,27 @@ struct hvmem_backend_ops {
     /*
      * Make stores to [addr, addr + bytes) visible to instruction fetch of every CPU, including the
      * clean to the point of unification where it is needed. Other CPUs still need a context
-     * synchronisation before they execute it (entering a guest is one).
+     * synchronisation before they execute it (entering a guest is one). Errors: HVMEM_E_RANGE (wraps).
      */
     hvmem_status (*icache)(struct hvmem_backend *be, hvmem_uptr addr, hvmem_size bytes);
 
-    /* Invalidate every I-cache in the scope (LOCAL or INNER). x86: nothing to issue. */
+    /*
+     * Invalidate every I-cache in the scope (LOCAL or INNER). x86: nothing to issue.
+     * Errors: HVMEM_E_ARG (scope), HVMEM_E_LEVEL (user space).
+     */
     hvmem_status (*icache_all)(struct hvmem_backend *be, hvmem_u32 scope);
 
     /*
      * Clean (HVMEM_DC_CLEAN) or clean and invalidate the whole data cache of the calling CPU:
      * arm64 set/way walk to the level of coherency, x86 WBINVD / WBNOINVD. Milliseconds; never used
-     * unless asked for.
+     * unless asked for. Errors: HVMEM_E_ARG (op), HVMEM_E_LEVEL (user space), HVMEM_E_UNSUPPORTED.
      */
     hvmem_status (*dcache_all)(struct hvmem_backend *be, hvmem_u32 op);
 
-    /* Zero [addr, addr + bytes), both multiples of 64, by the fastest means; ordered on return. */
+    /*
+     * Zero [addr, addr + bytes), both multiples of 64, by the fastest means; ordered on return.
+     * Errors: HVMEM_E_ALIGN, HVMEM_E_RANGE (wraps).
+     */
     hvmem_status (*zero)(struct hvmem_backend *be, hvmem_uptr addr, hvmem_size bytes);
 
     /*

@@ -38,7 +38,7 @@ struct hvmem_lock {
 #define HVMEM_EVENT_LOW_MEMORY  1u /* a = free frames, b = threshold; free fell to the threshold */
 #define HVMEM_EVENT_MEMORY_OK   2u /* a = free frames, b = threshold; free rose above hysteresis */
 #define HVMEM_EVENT_OFFLINED    3u /* a = mfn; a frame asked to go offline has left its owner */
-#define HVMEM_EVENT_QUARANTINED 4u /* a = mfn, b = frames; a device flush did not come back */
+#define HVMEM_EVENT_QUARANTINED 4u /* a = mfn, b = frames; a flush of CPUs or devices failed */
 
 struct hvmem_host_ops {
     /* sizeof(struct hvmem_host_ops) of the host's build. Members beyond it are taken as absent. */
@@ -101,7 +101,8 @@ struct hvmem_host_ops {
      * Run fn(arg) on every CPU of the set (the caller included, if it is in the set) and return
      * when all have finished. Called with no library lock held, interrupts as the caller of the
      * library had them. Mandatory where remote CPUs must be asked to flush: more than one CPU on
-     * hardware without broadcast invalidation. CPUs of the set that are offline are skipped.
+     * hardware without broadcast invalidation. CPUs of the set that are offline are skipped. Anything but
+     * HVMEM_OK: some CPU may not have run it; the call that needed it fails with HVMEM_E_HOST.
      *
      * Ask the others first, then run the caller's own share, then wait: so the local flush takes no
      * time of its own. Serve the requests of other CPUs while waiting (or wait with interrupts on):
@@ -115,7 +116,8 @@ struct hvmem_host_ops {
     /*
      * Give a writable mapping of 2^order frames from mfn, and take it back. Called only to zero,
      * scrub, clean or verify frames, never by a plain allocation or free, with no library lock
-     * held. May return NULL. Default: such requests are refused with HVMEM_E_UNSUPPORTED.
+     * held. NULL: the request fails with HVMEM_E_HOST. Default: such requests are refused with
+     * HVMEM_E_UNSUPPORTED; where mappings last frame_unmap may be absent.
      */
     void *(*frame_map)(void *host, hvmem_mfn mfn, hvmem_order order);
     void (*frame_unmap)(void *host, void *map, hvmem_order order);
@@ -143,7 +145,8 @@ struct hvmem_host_ops {
      * Settle a maintenance obligation of the host's own kind (HVMEM_OWES_HOST0..2: memory-ownership
      * tables, key changes) for 2^order frames: `owed` holds one or more of the three bits. Called
      * with no library lock held, after the TLB work of the frames was done and before they are
-     * handed over. Default: requests for frames that owe such work are refused.
+     * handed over. Anything but HVMEM_OK: they owe it still, and the request fails with HVMEM_E_HOST.
+     * Default: requests for frames that owe such work are refused.
      */
     hvmem_status (*settle)(void *host, hvmem_mfn mfn, hvmem_order order, hvmem_u32 owed);
 

@@ -100,11 +100,17 @@ HVMEM_BEGIN_DECLS
 HVMEM_API hvmem_status hvmem_x86_init(struct hvmem_x86 *m, struct hvmem_backend *be,
                                       const struct hvmem_x86_config *config);
 
-/* Merges another CPU (ids NULL: the calling one), before the back-end is given to a heap. */
+/*
+ * Merges another CPU (ids NULL: the calling one), before the back-end is given to a heap. Errors: HVMEM_E_ARG
+ * (not a pair that init made).
+ */
 HVMEM_API hvmem_status hvmem_x86_add_cpu(struct hvmem_x86 *m, struct hvmem_backend *be,
                                          const struct hvmem_x86_ids *ids);
 
-/* HVMEM_E_CPU when merging this CPU would change anything, HVMEM_OK if not; changes nothing. */
+/*
+ * HVMEM_E_CPU when merging this CPU would change anything, HVMEM_OK if not; changes nothing. HVMEM_E_ARG as
+ * above.
+ */
 HVMEM_API hvmem_status hvmem_x86_check_cpu(const struct hvmem_x86 *m,
                                            const struct hvmem_backend *be,
                                            const struct hvmem_x86_ids *ids);
