@@ -260,12 +260,12 @@ static hvmem__record lasting(hvmem__record r)
 }
 
 /*
- * A block that a call under way had in nobody's name when the heap was quiesced, or was scrubbing, and which
+ * A block that a call under way had in nobody's name when the heap was quiesced, or had taken out, and which
  * nobody goes on with: the last pass gives it back, as one of a bank that is not clean.
  */
 static hvmem__record in_flight(struct hvmem__bank *b, hvmem__record r)
 {
-    if (hvmem__rec_scrubbed_free(r))
+    if (hvmem__rec_taken_out(r))
         b->reserved_frames -= (hvmem_u64)1 << hvmem__rec_order(r);
     hvmem__table_changes(b->table);
     return hvmem__rec_with_owed(hvmem__rec_make(hvmem__rec_order(r), HVMEM_BLOCK_CACHED, 0),
@@ -301,9 +301,8 @@ static hvmem_status count_owners(struct hvmem_heap *heap, struct hvmem__bank *b,
             domain->pages += (hvmem_u64)1 << hvmem__rec_order(r);
             adopt_debts(heap, domain, r, b->base + offset);
         }
-        r = hvmem__rec_scrubbed_free(r) || hvmem__rec_state(r) == HVMEM_BLOCK_CACHED
-                ? in_flight(b, r)
-                : lasting(r);
+        r = hvmem__rec_taken_out(r) || hvmem__rec_state(r) == HVMEM_BLOCK_CACHED ? in_flight(b, r)
+                                                                                 : lasting(r);
         hvmem__store(&b->record[offset], r);
         *at = b->base + offset + 1;
     }

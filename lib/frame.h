@@ -45,7 +45,7 @@ typedef hvmem_u64 hvmem__record;
 #define HVMEM__BIAS_MIXED     0x8001u /* SCRUB is owed by a part of the block only */
 #define HVMEM__BIAS_HELD      0x8002u /* an open populate took it and has not mapped it yet */
 #define HVMEM__BIAS_UNTOUCHED 0x8004u /* mapped for first touch, which pays for the contents */
-#define HVMEM__BIAS_SCRUBBING 0x8008u /* alone: see hvmem__rec_scrubbed_free() */
+#define HVMEM__BIAS_SCRUBBING 0x8008u /* see HVMEM__TAKEN_OUT */
 #define HVMEM__BIAS_TABLE     0x8010u /* a stage 2 has it for its tables, until it gives it back */
 #define HVMEM__STAMP_BITS     16u
 
@@ -137,13 +137,13 @@ HVMEM_INLINE hvmem__record hvmem__rec_with_link(hvmem__record r, hvmem_u32 link)
 #define HVMEM__DIRT_MIXED 2u
 
 /*
- * SCRUBBING: its owner frees it in steps, and its second frame's record says how far that is (scrubbed.c). In
- * state RESERVED: it is free, and taken out to be scrubbed (scrub.c).
+ * SCRUBBING: its owner frees it in steps, its second frame's record says how far that is (scrubbed.c). RESERVED:
+ * free to everybody but the call that has taken it out: scrub.c, run.c until all is there, removal.c.
  */
-HVMEM_INLINE int hvmem__rec_scrubbed_free(hvmem__record r)
+#define HVMEM__TAKEN_OUT ((hvmem__record)HVMEM__BIAS_SCRUBBING << 48)
+HVMEM_INLINE int hvmem__rec_taken_out(hvmem__record r)
 {
-    return hvmem__rec_state(r) == HVMEM_BLOCK_RESERVED &&
-           hvmem__rec_bias(r) == HVMEM__BIAS_SCRUBBING;
+    return hvmem__rec_state(r) == HVMEM_BLOCK_RESERVED && !(~r & HVMEM__TAKEN_OUT);
 }
 
 /* Which of HELD, UNTOUCHED and TABLE a block in use says, less _SAYS; mostly none. (A link is no bias.) */

@@ -45,9 +45,9 @@ hvmem_status hvmem__see_block(struct hvmem_heap *heap, hvmem_mfn mfn, struct hvm
         hvmem__record r = hvmem__load_acquire(hvmem__record_at(hb, head));
 
         seen->record = r;
-        /* One that is being scrubbed is free to everybody: nobody may free it again. */
-        describe(hb, head, hvmem__rec_scrubbed_free(r) ? HVMEM_BLOCK_CACHED : hvmem__rec_state(r),
-                 r, block);
+        /* One that is taken out is free to everybody: nobody may free it again. */
+        describe(hb, head, hvmem__rec_taken_out(r) ? HVMEM_BLOCK_CACHED : hvmem__rec_state(r), r,
+                 block);
         block->owed |= hvmem__owed_as_whole(heap, r);
     } else if (hvmem__arena_find(heap, arena, b, mfn, &head, &order)) {
         hb = hvmem__arena_bank(heap, arena, b, head);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * removal.c: removing banks. A bank goes in steps: all its frames are reserved, so that nobody gets one; what
- * they owe is paid; its pieces leave arenas and directory, so that nobody finds them any more; every section is
+ * removal.c: removing banks. A bank goes in steps: all its frames are taken out, so that nobody gets or frees
+ * one; what they owe is paid; its pieces leave arenas and directory, so that nobody finds them any more; every section is
  * waited for, in which one may have been found before. Only then its slots are free and its table the host's.
  */
 #include "bank.h"
+#include "clock.h"
 #include "drain.h"
 #include "flush.h"
 #include "free.h"
 #include "pcpu.h"
 #include "run.h"
-#include "settle.h"
 #include "testpoint.h"
 
 static int is_piece(const struct hvmem__bank *b, hvmem_mfn base, hvmem_u64 frames)
@@ -38,8 +38,8 @@ static void decide_all(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames
 }
 
 /*
- * Unlink every piece of a bank whose frames were all reserved for that. E_BUSY: some are not any
- * more, and no piece has left. No lock held.
+ * Unlink every piece of a bank whose frames were all taken out for that. E_BUSY: some are not, and no piece
+ * has left. No lock held.
  */
 static hvmem_status leave(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames)
 {
@@ -98,22 +98,31 @@ static int remove_hotplug(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 fra
     return found;
 }
 
-/* One filtered flush for all frames of a bank, which are reserved: no table says afterwards that they owe it. */
+/* One filtered flush for all frames of a bank, which are taken out: no table says afterwards that they owe it. */
 static hvmem_status flush_whole(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames)
 {
-    hvmem_u64 newest = 0;
-    hvmem_mfn stopped;
+    hvmem_mfn at = base, end = base + frames;
+    hvmem_u64 newest = 0, stamp;
     int due = 0;
-    hvmem_status status = hvmem__newest_stamp(heap, base, frames, &stopped, &due, &newest);
 
-    return !status && due ? hvmem__flush_for(heap, newest) : status;
+    while (at < end) {
+        const struct hvmem__bank *b = hvmem__bank_of(heap, at); /* stays, for its frames are ours */
+        hvmem__record record = hvmem__load_acquire(hvmem__record_at(b, at));
+
+        at += (hvmem_u64)1 << hvmem__rec_order(record);
+        if (!(hvmem__rec_owed(record) & HVMEM__OWES_FLUSH))
+            continue;
+        stamp = hvmem__stamp_time(heap, record);
+        newest = stamp > newest ? stamp : newest;
+        due = 1;
+    }
+    return due ? hvmem__flush_for(heap, newest) : HVMEM_OK;
 }
 
 hvmem_status hvmem_bank_remove(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u64 frames)
 {
     hvmem_status status, drained;
     struct hvmem__bank *b;
-    hvmem_mfn stopped;
 
     if (!heap)
         return HVMEM_E_ARG;
@@ -127,10 +136,10 @@ hvmem_status hvmem_bank_remove(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u6
                    : hvmem__refuse(heap, HVMEM_E_FOREIGN, base, HVMEM_ORDER_ANY, frames);
     drained = hvmem__pcpu_drain_all(heap);
     /*
-     * Taking the whole bank as reserved makes it unreachable for everyone else. Not under the lock:
+     * Taking the whole bank out makes it unreachable for everyone else. Not under the lock:
      * what was taken of a bank that is in use goes back, of which the host may hear by an event.
      */
-    status = hvmem__run_reserve(heap, base, frames);
+    status = hvmem__run_take_out(heap, base, frames);
     if (status)
         return hvmem__refuse(heap, drained ? drained : HVMEM_E_BUSY, base, HVMEM_ORDER_ANY, frames);
     status = flush_whole(heap, base, frames);
@@ -139,7 +148,7 @@ hvmem_status hvmem_bank_remove(struct hvmem_heap *heap, hvmem_mfn base, hvmem_u6
     if (!status)
         status = wait_for_sections(heap, base, frames);
     if (status)
-        (void)hvmem__run_free(heap, HVMEM__ANY_OWNER, base, frames, 0, &stopped);
+        hvmem__run_put_back(heap, base, frames);
     hvmem__watch(heap);
     return status ? hvmem__refuse(heap, status, base, HVMEM_ORDER_ANY, frames) : HVMEM_OK;
 }

@@ -111,7 +111,7 @@ static hvmem_mfn free_stretch(struct hvmem_heap *heap, struct hvmem__arena *aren
     return hi;
 }
 
-/* Take [lo, hi), known to be free, as RESERVED. Arena lock held. */
+/* Take [lo, hi), known to be free, out. Arena lock held. */
 static void carve_range(struct hvmem_heap *heap, struct hvmem__arena *arena, struct hvmem__bank *b,
                         hvmem_mfn lo, hvmem_mfn hi)
 {
@@ -124,7 +124,8 @@ static void carve_range(struct hvmem_heap *heap, struct hvmem__arena *arena, str
         HVMEM__ASSERT(&heap->host, found);
         size = size_at(heap, lo, hi, order);
         record = hvmem__arena_carve(heap, arena, b, head, order, lo, size);
-        hvmem__arena_mark(b, lo, hvmem__rec_with_state(record, HVMEM_BLOCK_RESERVED));
+        hvmem__arena_mark(b, lo,
+                          hvmem__rec_with_state(record | HVMEM__TAKEN_OUT, HVMEM_BLOCK_RESERVED));
         b->reserved_frames += (hvmem_u64)1 << size;
         lo += (hvmem_u64)1 << size;
     }
@@ -146,14 +147,14 @@ static hvmem_status take_stretch(struct hvmem_heap *heap, struct hvmem__arena *a
         hvmem__claim_untake(heap, arena, &drawn, drawn.frames);
         return HVMEM_E_CLAIM;
     }
-    hvmem__hand_reserve(heap, arena, hand, first, size, 0);
+    hvmem__hand_reserve(heap, arena, hand, first, size, HVMEM__TAKEN_OUT);
     carve_range(heap, arena, b, first->at + ((hvmem_u64)1 << size), hi);
     return HVMEM_OK;
 }
 
 /* One stretch inside one bank, whose end is left in *hi. No lock held. */
-static hvmem_status reserve_stretch(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn lo,
-                                    hvmem_mfn *hi)
+static hvmem_status take_out_stretch(struct hvmem_heap *heap, struct hvmem__bank *b, hvmem_mfn lo,
+                                     hvmem_mfn *hi)
 {
     hvmem_u64 state;
     struct hvmem__arena *arena = hvmem__bank_lock(heap, b, &state);
@@ -176,7 +177,8 @@ static hvmem_status reserve_stretch(struct hvmem_heap *heap, struct hvmem__bank 
         status = take_stretch(heap, arena, b, &first, *hi, &hand);
     hvmem__unlock_arena(heap, arena, state);
     if (!status)
-        hvmem__hand_reserve_on(heap, arena, &hand, size_at(heap, lo, *hi, first.order), 0);
+        hvmem__hand_reserve_on(heap, arena, &hand, size_at(heap, lo, *hi, first.order),
+                               HVMEM__TAKEN_OUT);
     return status;
 }
 
@@ -193,9 +195,30 @@ static int covered(struct hvmem_heap *heap, hvmem_mfn lo, hvmem_mfn end)
     return 1;
 }
 
-hvmem_status hvmem__run_reserve(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count)
+void hvmem__run_put_back(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count)
 {
-    hvmem_mfn at = mfn, end = mfn + count, stopped;
+    hvmem_mfn end = mfn + count;
+
+    while (mfn < end) {
+        struct hvmem__bank *b = hvmem__bank_of(heap, mfn); /* stays, for its frames are ours */
+        struct hvmem__arena *arena = hvmem__arena_of(heap, b);
+        hvmem_u64 state = hvmem__lock_arena(heap, arena), frames;
+        hvmem__record record = hvmem__load(hvmem__record_at(b, mfn));
+        hvmem_u32 work;
+
+        frames = (hvmem_u64)1 << hvmem__rec_order(record);
+        b->reserved_frames -= frames;
+        work = hvmem__return_block(heap, arena, b, mfn, record);
+        hvmem__unlock_arena(heap, arena, state);
+        hvmem__give_on(heap, mfn, work);
+        hvmem__watch(heap);
+        mfn += frames;
+    }
+}
+
+hvmem_status hvmem__run_take_out(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count)
+{
+    hvmem_mfn at = mfn, end = mfn + count;
     hvmem_status status = HVMEM_OK;
 
     if (!covered(heap, mfn, end))
@@ -204,13 +227,28 @@ hvmem_status hvmem__run_reserve(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u6
         struct hvmem__bank *b = hvmem__bank_of(heap, at);
         hvmem_mfn stop = end;
 
-        status = b ? reserve_stretch(heap, b, at, &stop) : HVMEM_E_FOREIGN;
+        status = b ? take_out_stretch(heap, b, at, &stop) : HVMEM_E_FOREIGN;
         if (!status)
             at = stop;
     }
-    if (status && at > mfn)
-        hvmem__run_free(heap, HVMEM__ANY_OWNER, mfn, at - mfn, 0, &stopped);
+    if (status)
+        hvmem__run_put_back(heap, mfn, at - mfn);
     return status;
+}
+
+/* All of a range that was taken out is there: it is reserved. No lock held. */
+static void keep_reserved(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count)
+{
+    hvmem_mfn end = mfn + count;
+
+    while (mfn < end) {
+        struct hvmem__bank *b = hvmem__bank_of(heap, mfn); /* stays, for its frames are ours */
+        hvmem__record *at = hvmem__record_at(b, mfn), record = hvmem__load(at);
+
+        mfn += (hvmem_u64)1 << hvmem__rec_order(record);
+        hvmem__table_changes(b->table);
+        hvmem__store_release(at, hvmem__rec_unsay(record, HVMEM__BIAS_SCRUBBING));
+    }
 }
 
 /* ---- freeing any range ---------------------------------------------------------------------- */
@@ -328,14 +366,16 @@ hvmem_status hvmem_reserve(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 cou
         return hvmem__refuse(heap, HVMEM_E_RANGE, mfn, HVMEM_ORDER_ANY, count);
     if (heap->adopting)
         return hvmem__refuse(heap, HVMEM_E_PHASE, mfn, HVMEM_ORDER_ANY, count);
-    status = hvmem__run_reserve(heap, mfn, count);
+    status = hvmem__run_take_out(heap, mfn, count);
     if (status == HVMEM_E_BUSY || status == HVMEM_E_CLAIM) {
         /* Frames in caches are free too. */
         hvmem__pcpu_drain_all(heap);
-        status = hvmem__run_reserve(heap, mfn, count);
+        status = hvmem__run_take_out(heap, mfn, count);
     }
-    if (!status)
+    if (!status) {
+        keep_reserved(heap, mfn, count);
         hvmem__watch(heap);
+    }
     return status ? hvmem__refuse(heap, status, mfn, HVMEM_ORDER_ANY, count) : HVMEM_OK;
 }
 

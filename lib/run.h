@@ -41,8 +41,14 @@ void hvmem__run_keep_pieces(struct hvmem_heap *heap, const struct hvmem__want *w
 void hvmem__run_return_pieces(struct hvmem_heap *heap, struct hvmem__want *want, hvmem_mfn mfn,
                               hvmem_mfn end);
 
-/* Take exactly [mfn, mfn + count) as RESERVED. E_FOREIGN, E_BUSY, E_CLAIM; all or nothing. */
-hvmem_status hvmem__run_reserve(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count);
+/*
+ * Take exactly [mfn, mfn + count) as RESERVED, and taken out (HVMEM__TAKEN_OUT): nobody can free it, and if this
+ * heap dies it is free. E_FOREIGN, E_BUSY, E_CLAIM; all or nothing. No lock held.
+ */
+hvmem_status hvmem__run_take_out(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count);
+
+/* All of it is free again, whatever it owes. No lock held. */
+void hvmem__run_put_back(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count);
 
 /*
  * Free a range that was checked, of which nothing may have come to belong to another than `owner`

@@ -33,9 +33,6 @@
 
 #define CURSOR_SCRUB 0x6273637668000001ull
 
-/* What the record of a block says that was taken out, all of it dirty. */
-#define SCRUBBED ((hvmem__record)HVMEM__BIAS_SCRUBBING << 48)
-
 #define OWES_HOST (HVMEM_OWES_HOST0 | HVMEM_OWES_HOST1 | HVMEM_OWES_HOST2)
 
 /* ---- finding dirt ----------------------------------------------------------------------------- */
@@ -107,7 +104,7 @@ static int take_out(struct hvmem_heap *heap, struct hvmem__arena *arena,
         hvmem__claim_untake(heap, arena, &drawn, drawn.frames);
         return 0;
     }
-    hvmem__hand_reserve(heap, arena, &dirty->hand, spot, dirty->order, SCRUBBED);
+    hvmem__hand_reserve(heap, arena, &dirty->hand, spot, dirty->order, HVMEM__TAKEN_OUT);
     return 1;
 }
 
@@ -162,7 +159,7 @@ static int next_dirty(struct hvmem_heap *heap, hvmem_node node, hvmem_mfn *at, s
         taken = look(heap, arena, b, at, dirty);
     hvmem__unlock_arena(heap, arena, state);
     if (taken)
-        hvmem__hand_reserve_on(heap, arena, &dirty->hand, dirty->order, SCRUBBED);
+        hvmem__hand_reserve_on(heap, arena, &dirty->hand, dirty->order, HVMEM__TAKEN_OUT);
     return taken ? 1 : -1;
 }
 

@@ -84,7 +84,7 @@ static hvmem_status may_map_block(const struct hvmem__mapper *mapper, hvmem__rec
     hvmem_u32 state = hvmem__rec_state(record), owner = hvmem__rec_owner(record);
 
     if (state == HVMEM_BLOCK_RESERVED)
-        return hvmem__rec_scrubbed_free(record) ? HVMEM_E_FREE : HVMEM_OK;
+        return hvmem__rec_taken_out(record) ? HVMEM_E_FREE : HVMEM_OK;
     if (hvmem__state_error(state))
         return hvmem__state_error(state);
     if (hvmem__rec_table(record))

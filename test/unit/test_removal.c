@@ -408,3 +408,31 @@ TEST(bank_that_cannot_go_is_back)
     s.world->barrier = NULL;
     end(&s);
 }
+
+/* ---- somebody frees what he does not own --------------------------------------------------------- */
+
+static int freeing(const char *name, void *context)
+{
+    struct scene *s = context;
+
+    if (strcmp(name, "bank_leaves") == 0) {
+        s->waits++;
+        CHECK_EQ(hvmem_free_run(heap_of(s), LATE + 1, 2), HVMEM_E_FREE);
+        CHECK_EQ(expect_lookup(s->world, LATE + 1).state, HVMEM_BLOCK_CACHED);
+    }
+    return 0;
+}
+
+/* Once all of a bank is out of the free sets nobody can free a part of it: the rest would stay out for good. */
+TEST(bank_that_goes_is_nobodys_to_free, points)
+{
+    struct scene s = {0};
+
+    begin(&s, 0, 0);
+    CHECK_EQ(hvmem_free(heap_of(&s), s.mfn, 0), HVMEM_OK);
+    test_set_point_hook(freeing, &s);
+    CHECK(bank_goes(&s));
+    test_set_point_hook(NULL, NULL);
+    CHECK_EQ(s.waits, 1);
+    end(&s);
+}
