@@ -23,6 +23,7 @@ static int mark_clean(const struct hvmem_heap *heap, struct hvmem__bank *b)
 {
     if (__atomic_load_n(&heap->gathers, __ATOMIC_SEQ_CST) || hvmem__load(&heap->unmerged))
         return 0;
+    hvmem__table_changes(b->table); /* what it said before, if it was marked, goes first */
     b->table->clock = hvmem__load(&heap->clock.now);
     b->table->reserved_frames = b->reserved_frames;
     b->table->offline_frames = b->offline_frames;
@@ -30,6 +31,7 @@ static int mark_clean(const struct hvmem_heap *heap, struct hvmem__bank *b)
     memcpy(b->table->in_bitmap, b->in_bitmap, sizeof b->in_bitmap);
     b->table->counts_checksum = hvmem__counts_checksum(b->table);
     hvmem__store(&b->marked, 1u);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
     hvmem__store(&b->table->clean, 1);
     return 1;
 }

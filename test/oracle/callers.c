@@ -12,10 +12,17 @@
 
 static const hvmem_mfn border[CALLERS_BANKS + 1] = {0, 95, 290, CALLERS_FRAMES};
 
-void callers_bank(struct world *world, unsigned i)
+struct hvmem_bank callers_bank_at(unsigned i)
 {
     struct hvmem_bank bank = {
         sizeof bank, i == 1 ? HVMEM_BANK_DIRTY : 0, border[i], border[i + 1] - border[i], 0, 0};
+
+    return bank;
+}
+
+void callers_bank(struct world *world, unsigned i)
+{
+    struct hvmem_bank bank = callers_bank_at(i);
     struct world_table table = {bank.base, bank.frames, 0, bank.flags, NULL, 0, 0};
 
     REQUIRE_EQ(hvmem_bank_size(world->heap, &bank, &table.bytes), HVMEM_OK);
@@ -26,6 +33,41 @@ void callers_bank(struct world *world, unsigned i)
     world_garbage(table.memory, table.bytes);
     REQUIRE_EQ(hvmem_bank_add(world->heap, &bank, table.memory, table.bytes), HVMEM_OK);
     world->tables[world->table_count++] = table;
+}
+
+static void make_space(struct callers *c)
+{
+    struct hvmem_ident_config config = {.size = sizeof config,
+                                        .regime = HVMEM_REGIME_USER,
+                                        .first = 1,
+                                        .ids = 7,
+                                        .max_cpus = 2,
+                                        .lock_regime = HVMEM_LOCK_PLAIN,
+                                        .host = &c->world->host,
+                                        .backend = &c->world->backend};
+    struct hvmem_space_config space = {.size = sizeof space, .regime = HVMEM_REGIME_USER};
+    struct hvmem_ident *ident;
+    hvmem_size bytes;
+
+    REQUIRE_EQ(hvmem_ident_size(&config, &bytes), HVMEM_OK);
+    c->memory[0] = aligned_alloc(64, bytes);
+    REQUIRE_EQ(hvmem_ident_init(c->memory[0], bytes, &config, &ident), HVMEM_OK);
+    bytes = hvmem_space_size(ident);
+    c->memory[1] = aligned_alloc(64, bytes);
+    REQUIRE_EQ(hvmem_space_create(ident, c->memory[1], bytes, &space, &c->space), HVMEM_OK);
+}
+
+static void make_domain(struct callers *c, unsigned i)
+{
+    c->domain[i] = world_domain(c->world, i + 1, ~0ull, 0, NULL);
+    REQUIRE(c->domain[i] != NULL);
+    if (i) {
+        REQUIRE_EQ(hvmem_domain_start(c->domain[i]), HVMEM_OK);
+        return;
+    }
+    test_tables_init(c->tables);
+    c->gfn = 0;
+    REQUIRE_EQ(hvmem_domain_attach(c->domain[0], &c->tables->ops, c->tables, NULL), HVMEM_OK);
 }
 
 struct callers callers_new(uint64_t stream)
@@ -44,18 +86,16 @@ struct callers callers_new(uint64_t stream)
     c.heap = c.world->heap;
     c.rng = test_rng(stream);
     c.bad = EXPECT_NO_MFN;
+    world_track(c.world, 0, CALLERS_FRAMES);
     for (i = 0; i < CALLERS_BANKS; i++)
         callers_bank(c.world, i);
+    world_owe(c.world, border[1], border[2] - border[1], HVMEM_OWES_SCRUB);
     REQUIRE_EQ(world_smp(c.world), HVMEM_OK);
-    for (i = 0; i < 2; i++) {
-        c.domain[i] = world_domain(c.world, i + 1, ~0ull, 0, NULL);
-        if (i)
-            REQUIRE_EQ(hvmem_domain_start(c.domain[i]), HVMEM_OK);
-    }
     c.tables = calloc(1, sizeof *c.tables);
     REQUIRE(c.tables != NULL);
-    test_tables_init(c.tables);
-    REQUIRE_EQ(hvmem_domain_attach(c.domain[0], &c.tables->ops, c.tables, NULL), HVMEM_OK);
+    for (i = 0; i < 2; i++)
+        make_domain(&c, i);
+    make_space(&c);
     return c;
 }
 
@@ -132,6 +172,13 @@ static void populate(struct callers *c)
     c->gfn += 4 * 8;
 }
 
+/* Its owner, which may have used it, gives it up. */
+static void leave(struct callers *c, const struct callers_held *h, hvmem_mfn mfn, hvmem_u64 frames)
+{
+    if (h->domain)
+        world_owe(c->world, mfn, frames, c->world->config.owed_on_free);
+}
+
 /* The block of a holding, if it is one; by its number, one way or another. */
 static int release_block(struct callers *c, const struct callers_held *h)
 {
@@ -141,6 +188,7 @@ static int release_block(struct callers *c, const struct callers_held *h)
     if (block.state == HVMEM_BLOCK_RESERVED || block.mfn != h->mfn ||
         (hvmem_u64)1 << block.order != h->frames)
         return 0;
+    leave(c, h, h->mfn, h->frames);
     switch (test_below(&c->rng, 3)) {
     case 0:
         CHECK_EQ(hvmem_free(c->heap, h->mfn, block.order), HVMEM_OK);
@@ -166,13 +214,17 @@ static void release(struct callers *c)
     h = &c->held[at];
     cut = test_below(&c->rng, 2) ? h->frames : 1 + test_below(&c->rng, h->frames);
     if (cut == h->frames) {
-        if (test_below(&c->rng, 3) == 0 || !release_block(c, h))
+        if (test_below(&c->rng, 3) == 0 || !release_block(c, h)) {
+            leave(c, h, h->mfn, h->frames);
             CHECK_EQ(hvmem_free_run(c->heap, h->mfn, h->frames), HVMEM_OK);
+        }
         drop(c, at);
     } else if (test_below(&c->rng, 2)) { /* its end */
+        leave(c, h, h->mfn + (h->frames - cut), cut);
         CHECK_EQ(hvmem_free_run(c->heap, h->mfn + (h->frames - cut), cut), HVMEM_OK);
         h->frames -= cut;
     } else {
+        leave(c, h, h->mfn, cut);
         CHECK_EQ(hvmem_free_run(c->heap, h->mfn, cut), HVMEM_OK);
         h->mfn += cut;
         h->frames -= cut;
@@ -217,6 +269,8 @@ static void work(struct callers *c)
     if (block.state == HVMEM_BLOCK_RESERVED || block.mfn != h->mfn ||
         (hvmem_u64)1 << block.order != h->frames)
         return;
+    if (kind == 0)
+        leave(c, h, h->mfn, h->frames);
     if (kind == 0 &&
         hvmem_free_scrubbed(c->heap, h->mfn, block.order, h->domain, 0, 16, &cursor) == HVMEM_OK)
         drop(c, at);
@@ -231,10 +285,105 @@ static void scrub(struct callers *c)
     CHECK(hvmem_scrub_step(c->heap, HVMEM_NODE_ANY, 40, &c->scrub) >= 0);
 }
 
+/* Some blocks through a gather; if it has to flush, that may fail. */
+static void gather(struct callers *c)
+{
+    struct hvmem_mapping_config config = {
+        .size = sizeof config, .heap = c->heap, .space = c->space};
+    struct hvmem_mapping mapping = {0};
+    struct hvmem_gather g = {0};
+    unsigned i, n = 1 + (unsigned)test_below(&c->rng, 3), flushes = !test_below(&c->rng, 3);
+
+    REQUIRE_EQ(hvmem_mapping_init(&mapping, &config), HVMEM_OK);
+    REQUIRE_EQ(hvmem_gather_begin(&g, &mapping, 0, 0, 0x1000), HVMEM_OK);
+    for (i = 0; i < n && c->count; i++) {
+        unsigned at = (unsigned)test_below(&c->rng, c->count);
+        struct callers_held *h = &c->held[at];
+        struct hvmem_block block = expect_lookup(c->world, h->mfn);
+
+        if (block.state == HVMEM_BLOCK_RESERVED || block.mfn != h->mfn ||
+            (hvmem_u64)1 << block.order != h->frames)
+            continue;
+        /* Nothing was mapped that this gather does not hear of. */
+        if (h->domain)
+            world_owe(c->world, h->mfn, h->frames,
+                      (c->world->config.owed_on_free & ~(HVMEM_OWES_TLB | HVMEM_OWES_ICACHE)) |
+                          (block.owed & HVMEM_OWES_FOREIGN ? HVMEM_OWES_TLB : 0));
+        CHECK_EQ(hvmem_gather_free(&g, h->mfn, block.order, h->domain, 0), HVMEM_OK);
+        drop(c, at);
+    }
+    if (flushes)
+        CHECK_EQ(hvmem_gather_entry(&g, 0, 12, 3, 0), HVMEM_OK);
+    c->world->fail_in = flushes && test_below(&c->rng, 2);
+    (void)hvmem_gather_finish(&g);
+    c->world->fail_in = 0;
+    CHECK_EQ(hvmem_mapping_fini(&mapping), HVMEM_OK);
+}
+
+/* The end of a domain, and another one with its number. */
+static void replace_domain(struct callers *c)
+{
+    unsigned i = (unsigned)test_below(&c->rng, 2), k;
+    struct hvmem_cursor cursor = {{0}};
+    hvmem_status status;
+
+    for (k = 0; k < c->count; k++)
+        if (c->held[k].domain == c->domain[i])
+            leave(c, &c->held[k], c->held[k].mfn, c->held[k].frames);
+    do
+        status = hvmem_domain_teardown(c->domain[i], 0, &cursor);
+    while (status == HVMEM_AGAIN);
+    CHECK_EQ(status, HVMEM_OK);
+    for (k = c->count; k-- > 0;)
+        if (c->held[k].domain == c->domain[i])
+            drop(c, k);
+    CHECK_EQ(world_domain_gone(c->world, c->domain[i]), HVMEM_OK);
+    make_domain(c, i);
+}
+
+static void start(struct callers *c)
+{
+    if (expect_domain(c->domain[0]).state == HVMEM_DOMAIN_BUILDING)
+        CHECK_EQ(hvmem_domain_start(c->domain[0]), HVMEM_OK);
+}
+
+/* The other CPU goes and comes back. */
+static void cycle_cpu(struct callers *c)
+{
+    world_set_cpu(0);
+    CHECK_EQ(hvmem_cpu_offline(c->heap, 1), HVMEM_OK);
+    world_forget_cpu(c->world, 1);
+    CHECK_EQ(hvmem_cpu_online(c->heap, 1), HVMEM_OK);
+}
+
+void callers_release_all(struct callers *c)
+{
+    while (c->count) {
+        const struct callers_held *h = &c->held[c->count - 1];
+
+        leave(c, h, h->mfn, h->frames);
+        CHECK_EQ(hvmem_free_run(c->heap, h->mfn, h->frames), HVMEM_OK);
+        c->count--;
+    }
+}
+
 void callers_call(struct callers *c)
 {
     world_set_cpu((hvmem_cpu)test_below(&c->rng, 2));
-    switch (test_below(&c->rng, 13)) {
+    switch (test_below(&c->rng, 18)) {
+    case 13:
+    case 14:
+        gather(c);
+        break;
+    case 15:
+        replace_domain(c);
+        break;
+    case 16:
+        start(c);
+        break;
+    case 17:
+        cycle_cpu(c);
+        break;
     case 0:
     case 1:
         allocate_some(c);
@@ -270,5 +419,7 @@ void callers_call(struct callers *c)
 void callers_end(struct callers *c)
 {
     CHECK(world_delete(c->world));
+    free(c->memory[0]);
+    free(c->memory[1]);
     free(c->tables);
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * callers.h: a host and two domains, one that runs and one that is being built, who use three banks which
- * meet in the middle of blocks: allocate, free by every call, populate, reserve, take frames out of
- * service, settle, scrub. One call at a time, any, so that tests can look at the tables in between, or
- * within: their pages are their own.
+ * meet in the middle of blocks: allocate, free by every call and by gathers, populate, reserve, take frames
+ * out of service, settle, scrub, start and end a domain, take a CPU away. One call at a time, any, so that tests
+ * can look at the tables in between, or within: their pages are their own. The world keeps what frames owe, from
+ * before the call that frees them on.
  */
 #ifndef HVMEM_TEST_CALLERS_H
 #define HVMEM_TEST_CALLERS_H
@@ -11,6 +12,8 @@
 #include "test_tables.h"
 #include "test_main.h"
 #include "world.h"
+
+#include <hvmem/gather.h>
 
 #define CALLERS_FRAMES 512u
 #define CALLERS_BANKS  3u
@@ -31,6 +34,8 @@ struct callers {
     unsigned count;
     hvmem_mfn bad; /* EXPECT_NO_MFN: none was told to go */
     struct hvmem_cursor scrub;
+    struct hvmem_space *space;  /* frames are gathered from a mapping of it */
+    void *memory[2];            /* of the space, and its identifiers */
     struct test_tables *tables; /* of the first domain */
     hvmem_gfn gfn;              /* from which on nothing is mapped in them */
 };
@@ -41,6 +46,10 @@ void callers_end(struct callers *c);
 
 /* Add the i-th bank to a world. */
 void callers_bank(struct world *world, unsigned i);
+struct hvmem_bank callers_bank_at(unsigned i);
+
+/* Nobody has a frame any more: all are free but the bad one. */
+void callers_release_all(struct callers *c);
 
 /* One call of any kind, of any CPU. */
 void callers_call(struct callers *c);
