@@ -49,7 +49,7 @@ HVMEM_INLINE void hvmem__hand_split(struct hvmem_heap *heap, struct hvmem__arena
 
     order = hvmem__split_stop(hand->bank, hand->mfn, hand->record, hand->target, order);
     arena->moves++;
-    hvmem__bits_clear(&hand->bank->head, hand->mfn - hand->bank->base);
+    hvmem__arena_unmark(hand->bank, hand->mfn);
     hand->record = hvmem__arena_split(hand->bank, hand->mfn, hand->record, hand->target, order);
     hvmem__claim_give(heap, arena, before - ((hvmem_u64)1 << order));
     /* All the rest may have been used up meanwhile, and the node told so. */

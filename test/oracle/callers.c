@@ -82,7 +82,8 @@ struct callers callers_new(uint64_t stream)
     config.flags = stream & 1 ? HVMEM_CONFIG_NO_CPU_CACHE : 0;
     if (stream & 2) /* what a domain owes as a whole would forbid a quiesce */
         config.owed_on_free = HVMEM_OWES_TLB | HVMEM_OWES_SCRUB;
-    c.world = WORLD_NEW(&config, WORLD_BROADCAST | WORLD_BARRIER);
+    c.world = WORLD_NEW(&config, WORLD_BROADCAST | WORLD_BARRIER |
+                                     (stream & CALLERS_TWO ? WORLD_HOST_LOCK : 0));
     c.heap = c.world->heap;
     c.rng = test_rng(stream);
     c.bad = EXPECT_NO_MFN;
@@ -152,16 +153,18 @@ static void populate(struct callers *c)
     struct hvmem_extent extents[4] = {{0}};
     struct hvmem_populate request = {.size = sizeof request, .extents = extents, .count = 4};
     struct hvmem_cursor cursor = {{0}};
+    hvmem_gfn gfn = c->gfn;
     hvmem_u64 done = 0, i;
 
     if (c->world->config.owed_on_free & HVMEM_OWES_ICACHE || c->count + 4 > CALLERS_HELD ||
         c->gfn + 4 * 8 > TABLES_GFNS)
         return;
     for (i = 0; i < 4; i++) {
-        extents[i].gfn = c->gfn + 8 * i;
+        extents[i].gfn = gfn + 8 * i;
         extents[i].order = (hvmem_order)test_below(&c->rng, 4);
         extents[i].flags = test_below(&c->rng, 4) ? 0 : HVMEM_EXTENT_FIRST_TOUCH;
     }
+    c->gfn += 4 * 8;
     request.node = HVMEM_NODE_ANY;
     request.done = &done;
     while (hvmem_domain_populate(c->domain[0], &request, &cursor) == HVMEM_AGAIN)
@@ -169,24 +172,50 @@ static void populate(struct callers *c)
     for (i = 0; i < done; i++)
         hold(c, c->tables->map[extents[i].gfn] & ~TABLES_UNTOUCHED,
              (hvmem_u64)1 << extents[i].order, c->domain[0]);
-    c->gfn += 4 * 8;
 }
 
 /* Its owner, which may have used it, gives it up. */
+static void leave_owing(struct callers *c, const struct callers_held *h, hvmem_mfn mfn,
+                        hvmem_u64 frames, hvmem_u32 owed)
+{
+    memset(c->left + mfn, 1, frames);
+    if (h->domain)
+        world_owe(c->world, mfn, frames, c->world->config.owed_on_free & owed);
+}
+
 static void leave(struct callers *c, const struct callers_held *h, hvmem_mfn mfn, hvmem_u64 frames)
 {
-    if (h->domain)
-        world_owe(c->world, mfn, frames, c->world->config.owed_on_free);
+    leave_owing(c, h, mfn, frames, HVMEM_OWES_ANY);
+}
+
+/* One of what is held, no more noted: another CPU may come in between, and take away others. */
+static int take_held(struct callers *c, struct callers_held *h)
+{
+    unsigned at;
+
+    if (!c->count)
+        return 0;
+    at = (unsigned)test_below(&c->rng, c->count);
+    *h = c->held[at];
+    drop(c, at);
+    return 1;
+}
+
+/* Whether a holding is one block, and of which order. */
+static int is_block(struct callers *c, const struct callers_held *h, struct hvmem_block *block)
+{
+    *block = expect_lookup(c->world, h->mfn);
+    return block->state != HVMEM_BLOCK_RESERVED && block->mfn == h->mfn &&
+           (hvmem_u64)1 << block->order == h->frames;
 }
 
 /* The block of a holding, if it is one; by its number, one way or another. */
 static int release_block(struct callers *c, const struct callers_held *h)
 {
-    struct hvmem_block block = expect_lookup(c->world, h->mfn);
+    struct hvmem_block block;
     hvmem_u32 done;
 
-    if (block.state == HVMEM_BLOCK_RESERVED || block.mfn != h->mfn ||
-        (hvmem_u64)1 << block.order != h->frames)
+    if (!is_block(c, h, &block))
         return 0;
     leave(c, h, h->mfn, h->frames);
     switch (test_below(&c->rng, 3)) {
@@ -204,31 +233,24 @@ static int release_block(struct callers *c, const struct callers_held *h)
 
 static void release(struct callers *c)
 {
-    unsigned at;
-    struct callers_held *h;
+    struct callers_held h;
+    hvmem_mfn from;
     hvmem_u64 cut;
 
-    if (!c->count)
+    if (!take_held(c, &h))
         return;
-    at = (unsigned)test_below(&c->rng, c->count);
-    h = &c->held[at];
-    cut = test_below(&c->rng, 2) ? h->frames : 1 + test_below(&c->rng, h->frames);
-    if (cut == h->frames) {
-        if (test_below(&c->rng, 3) == 0 || !release_block(c, h)) {
-            leave(c, h, h->mfn, h->frames);
-            CHECK_EQ(hvmem_free_run(c->heap, h->mfn, h->frames), HVMEM_OK);
-        }
-        drop(c, at);
-    } else if (test_below(&c->rng, 2)) { /* its end */
-        leave(c, h, h->mfn + (h->frames - cut), cut);
-        CHECK_EQ(hvmem_free_run(c->heap, h->mfn + (h->frames - cut), cut), HVMEM_OK);
-        h->frames -= cut;
-    } else {
-        leave(c, h, h->mfn, cut);
-        CHECK_EQ(hvmem_free_run(c->heap, h->mfn, cut), HVMEM_OK);
-        h->mfn += cut;
-        h->frames -= cut;
-    }
+    cut = test_below(&c->rng, 2) ? h.frames : 1 + test_below(&c->rng, h.frames);
+    if (cut == h.frames && test_below(&c->rng, 3) && release_block(c, &h))
+        return;
+    from = h.mfn;
+    if (cut != h.frames && test_below(&c->rng, 2))
+        from += h.frames - cut; /* its end */
+    if (from == h.mfn && cut != h.frames)
+        hold(c, h.mfn + cut, h.frames - cut, h.domain);
+    else if (cut != h.frames)
+        hold(c, h.mfn, h.frames - cut, h.domain);
+    leave(c, &h, from, cut);
+    CHECK_EQ(hvmem_free_run(c->heap, from, cut), HVMEM_OK);
 }
 
 static void reserve(struct callers *c)
@@ -243,41 +265,41 @@ static void reserve(struct callers *c)
 
 static void offline(struct callers *c)
 {
-    if (c->bad != EXPECT_NO_MFN) {
-        CHECK_EQ(hvmem_online(c->heap, c->bad), HVMEM_OK);
-        c->bad = EXPECT_NO_MFN;
+    hvmem_mfn bad = c->bad;
+
+    if (c->marking)
         return;
-    }
-    c->bad = test_below(&c->rng, CALLERS_FRAMES);
-    if (hvmem_offline(c->heap, c->bad) < 0)
+    c->marking = 1;
+    if (bad == EXPECT_NO_MFN) {
+        bad = test_below(&c->rng, CALLERS_FRAMES);
+        c->bad = hvmem_offline(c->heap, bad) < 0 ? EXPECT_NO_MFN : bad;
+    } else {
+        CHECK_EQ(hvmem_online(c->heap, bad), HVMEM_OK);
         c->bad = EXPECT_NO_MFN;
+    }
+    c->marking = 0;
 }
 
 /* Of a block: scrub on free in one or several steps, a settle, or a mark as mapped elsewhere. */
 static void work(struct callers *c)
 {
-    unsigned at = 0, kind = (unsigned)test_below(&c->rng, 3);
+    unsigned kind = (unsigned)test_below(&c->rng, 3);
     struct hvmem_cursor cursor = {{0}};
     struct hvmem_block block;
-    struct callers_held *h;
+    struct callers_held h;
 
-    if (!c->count)
+    if (!take_held(c, &h))
         return;
-    at = (unsigned)test_below(&c->rng, c->count);
-    h = &c->held[at];
-    block = expect_lookup(c->world, h->mfn);
-    if (block.state == HVMEM_BLOCK_RESERVED || block.mfn != h->mfn ||
-        (hvmem_u64)1 << block.order != h->frames)
-        return;
-    if (kind == 0)
-        leave(c, h, h->mfn, h->frames);
-    if (kind == 0 &&
-        hvmem_free_scrubbed(c->heap, h->mfn, block.order, h->domain, 0, 16, &cursor) == HVMEM_OK)
-        drop(c, at);
-    if (kind == 1)
-        CHECK_EQ(hvmem_settle(c->heap, h->mfn, h->frames, HVMEM_OWES_ANY), HVMEM_OK);
-    if (kind == 2 && h->domain)
-        CHECK_EQ(hvmem_domain_foreign(h->domain, h->mfn, block.order), HVMEM_OK);
+    if (is_block(c, &h, &block) && kind == 0) {
+        leave(c, &h, h.mfn, h.frames);
+        if (hvmem_free_scrubbed(c->heap, h.mfn, block.order, h.domain, 0, 16, &cursor) == HVMEM_OK)
+            return;
+    } else if (kind == 1 && block.state != HVMEM_BLOCK_RESERVED) {
+        CHECK_EQ(hvmem_settle(c->heap, h.mfn, h.frames, HVMEM_OWES_ANY), HVMEM_OK);
+    } else if (h.domain && is_block(c, &h, &block)) {
+        CHECK_EQ(hvmem_domain_foreign(h.domain, h.mfn, block.order), HVMEM_OK);
+    }
+    c->held[c->count++] = h;
 }
 
 static void scrub(struct callers *c)
@@ -292,25 +314,22 @@ static void gather(struct callers *c)
         .size = sizeof config, .heap = c->heap, .space = c->space};
     struct hvmem_mapping mapping = {0};
     struct hvmem_gather g = {0};
+    struct callers_held h;
+    struct hvmem_block block;
     unsigned i, n = 1 + (unsigned)test_below(&c->rng, 3), flushes = !test_below(&c->rng, 3);
 
     REQUIRE_EQ(hvmem_mapping_init(&mapping, &config), HVMEM_OK);
     REQUIRE_EQ(hvmem_gather_begin(&g, &mapping, 0, 0, 0x1000), HVMEM_OK);
-    for (i = 0; i < n && c->count; i++) {
-        unsigned at = (unsigned)test_below(&c->rng, c->count);
-        struct callers_held *h = &c->held[at];
-        struct hvmem_block block = expect_lookup(c->world, h->mfn);
-
-        if (block.state == HVMEM_BLOCK_RESERVED || block.mfn != h->mfn ||
-            (hvmem_u64)1 << block.order != h->frames)
+    for (i = 0; i < n && take_held(c, &h); i++) {
+        if (!is_block(c, &h, &block)) {
+            c->held[c->count++] = h;
             continue;
+        }
         /* Nothing was mapped that this gather does not hear of. */
-        if (h->domain)
-            world_owe(c->world, h->mfn, h->frames,
-                      (c->world->config.owed_on_free & ~(HVMEM_OWES_TLB | HVMEM_OWES_ICACHE)) |
-                          (block.owed & HVMEM_OWES_FOREIGN ? HVMEM_OWES_TLB : 0));
-        CHECK_EQ(hvmem_gather_free(&g, h->mfn, block.order, h->domain, 0), HVMEM_OK);
-        drop(c, at);
+        leave_owing(c, &h, h.mfn, h.frames,
+                    block.owed & HVMEM_OWES_FOREIGN ? ~HVMEM_OWES_ICACHE
+                                                    : ~(HVMEM_OWES_ICACHE | HVMEM_OWES_TLB));
+        CHECK_EQ(hvmem_gather_free(&g, h.mfn, block.order, h.domain, 0), HVMEM_OK);
     }
     if (flushes)
         CHECK_EQ(hvmem_gather_entry(&g, 0, 12, 3, 0), HVMEM_OK);
@@ -327,6 +346,7 @@ static void replace_domain(struct callers *c)
     struct hvmem_cursor cursor = {{0}};
     hvmem_status status;
 
+    c->alone = 1;
     for (k = 0; k < c->count; k++)
         if (c->held[k].domain == c->domain[i])
             leave(c, &c->held[k], c->held[k].mfn, c->held[k].frames);
@@ -339,21 +359,28 @@ static void replace_domain(struct callers *c)
             drop(c, k);
     CHECK_EQ(world_domain_gone(c->world, c->domain[i]), HVMEM_OK);
     make_domain(c, i);
+    c->alone = 0;
 }
 
 static void start(struct callers *c)
 {
+    c->alone = 1;
     if (expect_domain(c->domain[0]).state == HVMEM_DOMAIN_BUILDING)
         CHECK_EQ(hvmem_domain_start(c->domain[0]), HVMEM_OK);
+    c->alone = 0;
 }
 
 /* The other CPU goes and comes back. */
 static void cycle_cpu(struct callers *c)
 {
+    void (*between)(struct world *) = c->world->between;
+
+    c->world->between = NULL;
     world_set_cpu(0);
     CHECK_EQ(hvmem_cpu_offline(c->heap, 1), HVMEM_OK);
     world_forget_cpu(c->world, 1);
     CHECK_EQ(hvmem_cpu_online(c->heap, 1), HVMEM_OK);
+    c->world->between = between;
 }
 
 void callers_release_all(struct callers *c)
@@ -367,13 +394,77 @@ void callers_release_all(struct callers *c)
     }
 }
 
+/* Calls that may come while another one is under way, the first ones whatever that is. */
+static void call_beside(struct callers *c, unsigned which)
+{
+    switch (which) {
+    case 0:
+        (void)hvmem_quiesce(c->heap);
+        break;
+    case 1:
+        scrub(c);
+        break;
+    case 2:
+    case 3:
+        allocate_some(c);
+        break;
+    case 4:
+    case 5:
+        allocate(c);
+        break;
+    case 6:
+        reserve(c);
+        break;
+    case 7:
+        offline(c);
+        break;
+    case 8:
+        work(c);
+        break;
+    case 9:
+        gather(c);
+        break;
+    default:
+        release(c);
+    }
+}
+
+static struct callers *under_way;
+
+/* A CPU is in a call, and has no lock: the other one makes a whole one. */
+static void other_calls(struct world *world)
+{
+    struct callers *c = under_way;
+    hvmem_cpu cpu = world_cpu();
+    unsigned fail_in = world->fail_in;
+
+    if (test_below(&c->rng, 8))
+        return;
+    world->between = NULL;
+    world->fail_in = 0;
+    world_set_cpu(1 - cpu);
+    call_beside(c, (unsigned)test_below(&c->rng, c->alone ? 2 : 14));
+    world_set_cpu(cpu);
+    world->fail_in = fail_in;
+    world->between = other_calls;
+}
+
+void callers_call_two(struct callers *c)
+{
+    under_way = c;
+    c->world->between = other_calls;
+    callers_call(c);
+    c->world->between = NULL;
+}
+
 void callers_call(struct callers *c)
 {
+    unsigned which = (unsigned)test_below(&c->rng, 18);
+
     world_set_cpu((hvmem_cpu)test_below(&c->rng, 2));
-    switch (test_below(&c->rng, 18)) {
-    case 13:
+    switch (which) {
     case 14:
-        gather(c);
+        populate(c);
         break;
     case 15:
         replace_domain(c);
@@ -384,34 +475,8 @@ void callers_call(struct callers *c)
     case 17:
         cycle_cpu(c);
         break;
-    case 0:
-    case 1:
-        allocate_some(c);
-        break;
-    case 2:
-    case 3:
-        allocate(c);
-        break;
-    case 12:
-        populate(c);
-        break;
-    case 4:
-    case 5:
-    case 6:
-        release(c);
-        break;
-    case 7:
-    case 8:
-        reserve(c);
-        break;
-    case 9:
-        offline(c);
-        break;
-    case 10:
-        work(c);
-        break;
     default:
-        scrub(c);
+        call_beside(c, which ? which : 1);
     }
     world_set_cpu(0);
 }

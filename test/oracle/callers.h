@@ -30,9 +30,12 @@ struct callers {
     struct hvmem_heap *heap;
     struct test_rng rng;
     struct hvmem_domain *domain[2];
-    struct callers_held held[CALLERS_HELD];
+    struct callers_held held[CALLERS_HELD + 16]; /* calls under way may bring some more */
     unsigned count;
-    hvmem_mfn bad; /* EXPECT_NO_MFN: none was told to go */
+    unsigned char left[CALLERS_FRAMES]; /* 1: was given up; for tests to clear */
+    unsigned alone;                     /* a call is under way beside which few others may come */
+    unsigned marking;                   /* another frame becomes the bad one, or none */
+    hvmem_mfn bad;                      /* EXPECT_NO_MFN: none was told to go */
     struct hvmem_cursor scrub;
     struct hvmem_space *space;  /* frames are gathered from a mapping of it */
     void *memory[2];            /* of the space, and its identifiers */
@@ -40,7 +43,11 @@ struct callers {
     hvmem_gfn gfn;              /* from which on nothing is mapped in them */
 };
 
-/* All that is random follows from `stream`; it also says whether there are caches, and what frees owe. */
+/*
+ * All that is random follows from `stream`; it also says whether there are caches, what frees owe, and, with
+ * CALLERS_TWO, that there may be two calls at a time.
+ */
+#define CALLERS_TWO 0x10000u
 struct callers callers_new(uint64_t stream);
 void callers_end(struct callers *c);
 
@@ -53,5 +60,8 @@ void callers_release_all(struct callers *c);
 
 /* One call of any kind, of any CPU. */
 void callers_call(struct callers *c);
+
+/* The same, and at places where it has no lock whole calls of the other CPU. */
+void callers_call_two(struct callers *c);
 
 #endif
