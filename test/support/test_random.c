@@ -3,21 +3,35 @@
 #include "test_main.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
 static pthread_once_t seed_once = PTHREAD_ONCE_INIT;
 static uint64_t seed;
 
+/* Whether the environment has this number; what is none ends the program. */
+static int given(const char *name, int base, uint64_t *number)
+{
+    const char *text = getenv(name);
+    char *end;
+
+    if (text == NULL || *text == '\0')
+        return 0;
+    *number = strtoull(text, &end, base);
+    if (*end != '\0') {
+        fprintf(stderr, "%s=%s: not a number\n", name, text);
+        _Exit(2);
+    }
+    return 1;
+}
+
 static void choose_seed(void)
 {
-    const char *given = getenv("HVMEM_SEED");
     struct timespec now;
 
-    if (given != NULL && *given != '\0') {
-        seed = strtoull(given, NULL, 0);
+    if (given("HVMEM_SEED", 0, &seed))
         return;
-    }
     clock_gettime(CLOCK_REALTIME, &now);
     seed = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
@@ -53,9 +67,10 @@ uint64_t test_below(struct test_rng *rng, uint64_t bound)
 
 uint64_t test_rounds(uint64_t rounds)
 {
-    const char *given = getenv("HVMEM_TEST_SCALE");
-    uint64_t percent = given != NULL && *given != '\0' ? strtoull(given, NULL, 10) : 100;
-    uint64_t scaled = rounds / 100 * percent + rounds % 100 * percent / 100;
+    uint64_t percent = 100, scaled;
+
+    (void)given("HVMEM_TEST_SCALE", 10, &percent);
+    scaled = rounds / 100 * percent + rounds % 100 * percent / 100;
 
     return scaled == 0 ? 1 : scaled;
 }
