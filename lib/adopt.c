@@ -97,8 +97,20 @@ static int header_matches(const struct hvmem_heap *heap, const struct hvmem_bank
     return table->magic == HVMEM__TABLE_MAGIC && table->base == base && table->frames == frames &&
            table->node == bank->node && table->page_shift == heap->page_shift &&
            table->max_order == heap->max_order && table->checksum == hvmem__table_checksum(table) &&
-           table->clean <= 1 && hvmem__fronts_sound(table) &&
+           table->clean <= 1 && hvmem__fronts_sound(table) && !(table->clock >> 63) &&
            (!table->clean || table->counts_checksum == hvmem__counts_checksum(table));
+}
+
+/*
+ * The clock goes on above the stored one. Of a heap that died it was further, nobody knows how far: by as much as
+ * a stamp can tell, or stamps that stand for no time yet would owe a flush whatever is flushed.
+ */
+static void restart_clock(struct hvmem_heap *heap, const struct hvmem__table *table)
+{
+    hvmem_u64 from = table->clock + 1 + (table->clean ? 0 : HVMEM__STAMP_MASK);
+
+    if (heap->clock.now < from)
+        heap->clock.now = from;
 }
 
 /* Walk the pieces of a bank: check their headers (link 0), or take them into the heap (link 1). */
@@ -119,8 +131,7 @@ static hvmem_status adopt_pieces(struct hvmem_heap *heap, const struct hvmem_ban
 
             hvmem__bank_layout(heap, b, memory, 0);
             b->marked = b->table->clean;
-            if (heap->clock.now <= b->table->clock)
-                heap->clock.now = b->table->clock + 1;
+            restart_clock(heap, b->table);
             hvmem__bank_link(heap, b);
             hvmem__arena_of(heap, b)->owing = 1;
         }

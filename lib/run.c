@@ -379,6 +379,27 @@ hvmem_status hvmem_reserve(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 cou
     return status ? hvmem__refuse(heap, status, mfn, HVMEM_ORDER_ANY, count) : HVMEM_OK;
 }
 
+/*
+ * The block may be freed as a part of a run, and no CPU frees it without being asked any more: so a CPU that
+ * cannot be asked is found before anything changes. No lock and no section held.
+ */
+static hvmem_status check_piece(struct hvmem_heap *heap, const struct hvmem__seen *seen)
+{
+    hvmem_status status = HVMEM_OK;
+    struct hvmem__section s;
+
+    if (seen->block.state != HVMEM_BLOCK_RESERVED)
+        status = hvmem__state_error(seen->block.state);
+    if (!status && hvmem__rec_kept(seen->record))
+        status = HVMEM_E_GATHERED;
+    if (status || !hvmem__rec_bias(seen->record))
+        return status;
+    status = hvmem__enter_for(heap, &s, seen->record);
+    if (!status)
+        hvmem__section_leave(heap, &s);
+    return status;
+}
+
 hvmem_status hvmem_free_run(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count)
 {
     hvmem_mfn at = mfn, end = mfn + count;
@@ -393,10 +414,8 @@ hvmem_status hvmem_free_run(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 co
         status = HVMEM_E_PHASE;
     while (at < end && !status) {
         status = hvmem__see_block(heap, at, &seen);
-        if (!status && seen.block.state != HVMEM_BLOCK_RESERVED)
-            status = hvmem__state_error(seen.block.state);
-        if (!status && hvmem__rec_kept(seen.record))
-            status = HVMEM_E_GATHERED;
+        if (!status)
+            status = check_piece(heap, &seen);
         if (!status)
             at = seen.block.mfn + ((hvmem_u64)1 << seen.block.order);
     }

@@ -117,9 +117,9 @@ HVMEM_API hvmem_status hvmem_free_owned(struct hvmem_heap *heap, hvmem_mfn mfn, 
 /*
  * Free [mfn, mfn + count): any part of one block, or a run over several blocks and owners, reserved
  * frames included. Checked whole before anything changes; errors as hvmem_free, but those of an order or of
- * the middle of a block, and HVMEM_E_RANGE (empty, wraps). HVMEM_E_HOST and HVMEM_E_BUSY (other calls changed
- * one block 4096 times on end) come at a block: what is below it is free, it and what is above it are as they
- * were.
+ * the middle of a block, and HVMEM_E_RANGE (empty, wraps). After these nothing is freed. HVMEM_E_BUSY (other calls
+ * changed one block 4096 times on end) comes at a block: what is below it is free, it and what is above it are as
+ * they were.
  * The caller must own the run: it must not be freed by anyone else meanwhile (other parts of its blocks may
  * be); if that rule is broken the call stops at the first frame found free and returns HVMEM_E_FREE.
  */

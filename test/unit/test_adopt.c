@@ -6,6 +6,8 @@
 #include "expect.h"
 #include "lib/table.h"
 
+#include <hvmem/clock.h>
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,6 +140,47 @@ TEST(adopted_without_quiesce)
         CHECK_EQ(expect_stats(over.new, HVMEM_NODE_ANY).allocated, before.allocated);
         finish(&over);
     }
+}
+
+static void flush_all(struct hvmem_heap *heap)
+{
+    struct hvmem_flush_token token;
+
+    CHECK_EQ(hvmem_flush_begin(heap, HVMEM_SCOPE_INNER, 0, &token), HVMEM_OK);
+    CHECK_EQ(hvmem_flush_end(heap, &token), HVMEM_OK);
+}
+
+/*
+ * How far the clock was when the old host died no table says. Frames that owe a flush owe none any more once the
+ * new host has flushed everything.
+ */
+TEST(flush_of_the_new_host_is_enough)
+{
+    struct hvmem_request request = expect_block(0, NULL);
+    struct hand_over over;
+    unsigned calls, i;
+    hvmem_mfn mfn;
+    hvmem_u64 n;
+
+    start(&over, 0);
+    request.order = 4;
+    request.domain = world_domain(over.old, 1, ~0ull, 0, NULL);
+    REQUIRE_EQ(hvmem_alloc(over.old->heap, &request, &mfn), HVMEM_OK);
+    for (i = 0; i < 500; i++)
+        flush_all(over.old->heap);
+    CHECK_EQ(hvmem_free_owned(over.old->heap, mfn, 4, request.domain, HVMEM_OWES_TLB), HVMEM_OK);
+    REQUIRE_EQ(adopt(&over, &calls), HVMEM_OK);
+    REQUIRE_EQ(world_smp(over.new), HVMEM_OK);
+    flush_all(over.new->heap);
+    request = expect_block(0, NULL);
+    request.flags = HVMEM_REQ_NOFLUSH;
+    n = expect_stats(over.new, HVMEM_NODE_ANY).free;
+    for (i = 0; i < n; i++)
+        if (!CHECK_EQ(hvmem_alloc(over.new->heap, &request, &mfn), HVMEM_OK))
+            break;
+    WORLD_END(over.new);
+    CHECK(world_delete(over.old));
+    free(over.table);
 }
 
 /* A clean mark does not survive the next change. */
