@@ -394,6 +394,20 @@ void callers_release_all(struct callers *c)
     }
 }
 
+/* A bank that somebody has frames of cannot go. */
+static void keep_bank(struct callers *c)
+{
+    struct callers_held h;
+    unsigned i = 0;
+
+    if (!take_held(c, &h))
+        return;
+    while (border[i + 1] <= h.mfn)
+        i++;
+    CHECK_EQ(hvmem_bank_remove(c->heap, border[i], border[i + 1] - border[i]), HVMEM_E_BUSY);
+    c->held[c->count++] = h;
+}
+
 /* Calls that may come while another one is under way, the first ones whatever that is. */
 static void call_beside(struct callers *c, unsigned which)
 {
@@ -423,6 +437,9 @@ static void call_beside(struct callers *c, unsigned which)
         break;
     case 9:
         gather(c);
+        break;
+    case 10:
+        keep_bank(c);
         break;
     default:
         release(c);
