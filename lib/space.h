@@ -21,6 +21,11 @@
 #define HVMEM__SPACE_DYING 0x4459494eu
 #define HVMEM__SPACE_DEAD  0x44454144u
 
+/* GONE: and no CPU has had the space loaded since they were flushed for. */
+#define HVMEM__TABLES_NONE 0u
+#define HVMEM__TABLES_LIVE 1u
+#define HVMEM__TABLES_GONE 2u
+
 struct hvmem__space_cell {
     hvmem_u64 seen;   /* changes flushed */
     hvmem_u64 tag;    /* the space's last tag on this CPU; 0 none */
@@ -51,8 +56,8 @@ struct hvmem_space {
     hvmem_u32 vcpus;   /* attached */
     hvmem_u64 serials; /* handed to vCPUs, from 1 */
 
-    hvmem_u32 guest; /* id of the domain that it was attached to last, 0: none; atomic */
-    hvmem_u32 reserved;
+    hvmem_u32 guest;  /* id of the domain that it was attached to last, 0: none; atomic */
+    hvmem_u32 tables; /* HVMEM__TABLES_*: a stage 2's of the library; atomic */
 };
 
 /* The vCPU a space is entered for. */
@@ -68,6 +73,15 @@ hvmem_status hvmem__space_activate(struct hvmem_space *space, hvmem_cpu cpu,
 /* A vCPU comes or goes: HVMEM_E_SPACE if the space is not live. Takes the SPACE lock. */
 hvmem_status hvmem__space_attach(struct hvmem_space *space, hvmem_u64 *serial);
 void hvmem__space_detach(struct hvmem_space *space);
+
+/*
+ * The space's tables are those of a stage 2 with this root, and no CPU has the space loaded yet; 0: they are
+ * another's. What is cached of a space is told apart by its number, or root, alone: hardware would take the two
+ * for each other, and a flush would name one root. Their end: everything under the space's number has been
+ * invalidated, and no CPU may load it before it has tables again.
+ */
+int hvmem__space_take_tables(struct hvmem_space *space, hvmem_u64 root);
+void hvmem__space_drop_tables(struct hvmem_space *space);
 
 /* Local or broadcast invalidation of everything under `id`, in `regime`, of the space. */
 hvmem_status hvmem__space_flush_id(const struct hvmem_space *space, hvmem_u32 regime, hvmem_u32 id,

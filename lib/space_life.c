@@ -60,6 +60,8 @@ hvmem_status hvmem_space_create(struct hvmem_ident *ident, void *memory, hvmem_s
     made->regime = config->regime;
     made->root = config->root;
     made->ident = ident;
+    /* Cached by root, whose frame may have been another's: each CPU flushes before it first enters. */
+    made->changes = !!(ident->flags & HVMEM_IDENT_ROOTS);
     made->retires = (ident->flags & HVMEM_IDENT_PER_CPU) && (ident->flags & HVMEM_IDENT_ENTRY) &&
                     !(ident->backend->caps.features & HVMEM_CAP_FLUSH_BY_ASID);
     made->cells = (struct hvmem__space_cell *)(void *)((char *)memory + cells_offset());
@@ -67,6 +69,30 @@ hvmem_status hvmem_space_create(struct hvmem_ident *ident, void *memory, hvmem_s
     __atomic_store_n(&made->state, HVMEM__SPACE_LIVE, __ATOMIC_RELEASE);
     *space = made;
     return HVMEM_OK;
+}
+
+/* ---- tables of a stage 2 ------------------------------------------------------------------------ */
+
+int hvmem__space_take_tables(struct hvmem_space *space, hvmem_u64 root)
+{
+    hvmem_u32 was = hvmem__load(&space->tables);
+
+    if (was == HVMEM__TABLES_LIVE ||
+        !__atomic_compare_exchange_n(&space->tables, &was, HVMEM__TABLES_LIVE, 0, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_RELAXED))
+        return 0;
+    hvmem__store(&space->root, root);
+    return 1;
+}
+
+void hvmem__space_drop_tables(struct hvmem_space *space)
+{
+    hvmem_u32 tables = HVMEM__TABLES_GONE, cpu;
+
+    for (cpu = 0; cpu < space->ident->max_cpus; cpu++)
+        if (hvmem__space_loaded_on(space, cpu))
+            tables = HVMEM__TABLES_NONE;
+    hvmem__store_release(&space->tables, tables);
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */
@@ -150,8 +176,13 @@ static hvmem_status last_flush(struct hvmem_space *space)
     if ((ident->flags & HVMEM_IDENT_PER_CPU) && !(ident->flags & HVMEM_IDENT_ROOTS))
         return HVMEM_OK;
     if (!(ident->flags & HVMEM_IDENT_PER_CPU) &&
-        (ident->backend->caps.features & HVMEM_CAP_BROADCAST))
+        (ident->backend->caps.features & HVMEM_CAP_BROADCAST)) {
+        /* Flushed for with its tables; arm64 would put the root in force, which may be another's frame by now. */
+        if (!(ident->flags & HVMEM_IDENT_ROOTS) &&
+            hvmem__load_acquire(&space->tables) == HVMEM__TABLES_GONE)
+            return HVMEM_OK;
         return flush_tag(space, space->tag.word, HVMEM_SCOPE_INNER);
+    }
     if (!ident->host.ops.call_cpus || (ident->flags & HVMEM_IDENT_ENTRY))
         return HVMEM_E_UNSUPPORTED;
     last.space = space;

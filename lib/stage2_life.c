@@ -131,6 +131,12 @@ static hvmem_status make_root(struct hvmem_stage2 *s2)
     return status;
 }
 
+/* No lock held. Nothing walks the table (any more, which the one flush of a teardown has seen to): it owes none. */
+static void free_table(struct hvmem_stage2 *s2, hvmem_mfn mfn, hvmem_u32 order)
+{
+    hvmem__s2_release(s2, mfn, order, HVMEM__GONE | hvmem__owed_by_table(s2->heap));
+}
+
 /* What to load, the id left out. */
 static hvmem_u64 root_value(const struct hvmem_stage2 *s2)
 {
@@ -140,10 +146,7 @@ static hvmem_u64 root_value(const struct hvmem_stage2 *s2)
     return s2->f.format == HVMEM_S2_EPT ? root | 3u << 3 | 6u : root;
 }
 
-/*
- * Without FEAT_TTST (ID_AA64MMFR2_EL1.ST) T0SZ is 39 at most; above it walks fault, or take it for 39 (Arm ARM,
- * VTCR_EL2.T0SZ).
- */
+/* Without FEAT_TTST T0SZ is 39 at most; above it walks fault, or take it for 39 (Arm ARM, VTCR_EL2.T0SZ). */
 static int is_too_small(const struct hvmem_stage2_config *c)
 {
     const struct hvmem_backend *be = c->heap->backend;
@@ -164,6 +167,17 @@ static hvmem_status check_forced(const struct hvmem_stage2_config *c)
     if (c->format != HVMEM_S2_ARM64 || can == forced)
         return HVMEM_OK;
     return can ? HVMEM_E_ARG : HVMEM_E_UNSUPPORTED;
+}
+
+/* The space is this stage 2's, whose root is made; E_SPACE, and the root is no more: it is another's. */
+static hvmem_status take_space(struct hvmem_stage2 *s2, struct hvmem_space *space)
+{
+    /* EPT is invalidated by its root, arm64 stage 2 with it in force, and it is known only now. */
+    if (hvmem__space_take_tables(space,
+                                 s2->f.format != HVMEM_S2_NPT ? root_value(s2) : space->root))
+        return HVMEM_OK;
+    free_table(s2, s2->root, s2->root_order);
+    return HVMEM_E_SPACE;
 }
 
 static hvmem_status init(void *memory, hvmem_size bytes, const struct hvmem_stage2_config *c)
@@ -193,16 +207,12 @@ static hvmem_status init(void *memory, hvmem_size bytes, const struct hvmem_stag
         return status;
     s2->mapping.flags |= HVMEM__MAPPING_STAGE2;
     status = make_root(s2);
+    if (!status)
+        status = take_space(s2, c->space);
     if (status) {
         (void)hvmem_mapping_fini(&s2->mapping);
         return status;
     }
-    /*
-     * EPT is invalidated by its root, arm64 stage 2 with it in force, and it is known only now. No CPU has
-     * the space loaded yet.
-     */
-    if (s2->f.format != HVMEM_S2_NPT)
-        hvmem__store(&c->space->root, root_value(s2));
     s2->state = HVMEM__S2_LIVE;
     return HVMEM_OK;
 }
@@ -355,12 +365,6 @@ static int unhook(struct hvmem_stage2 *s2, struct hvmem__s2_open *open, hvmem_mf
     return open->at >= end;
 }
 
-/* No lock held. Nothing walks the table any more, which the one flush has seen to: it owes none. */
-static void free_table(struct hvmem_stage2 *s2, hvmem_mfn mfn, hvmem_u32 order)
-{
-    hvmem__s2_release(s2, mfn, order, HVMEM__GONE | hvmem__owed_by_table(s2->heap));
-}
-
 /* A table out of the pool, or HVMEM__NO_MFN: then everything is counted as gone. Under the lock. */
 static hvmem_mfn drain_pool(struct hvmem_stage2 *s2)
 {
@@ -401,6 +405,7 @@ static hvmem_status finish(struct hvmem_stage2 *s2)
         if (mfn != HVMEM__NO_MFN)
             free_table(s2, mfn, 0);
     } while (mfn != HVMEM__NO_MFN);
+    hvmem__space_drop_tables(s2->mapping.space);
     free_table(s2, s2->root, s2->root_order);
     return HVMEM_OK;
 }

@@ -34,7 +34,10 @@ struct hvmem_ident;
 #define HVMEM_IDENT_BROADCAST 2u
 /* Invalidation is asked of the entry to a guest (op guest_entry: SVM), not executed before it. */
 #define HVMEM_IDENT_ENTRY 4u
-/* Second stages are cached by their root, not by id (Intel EPT): "all" covers both. */
+/*
+ * Second stages are cached by their root, not by id (Intel EPT): "all" covers both. A root's frame may have been
+ * another's: a CPU flushes for it when it first enters the space.
+ */
 #define HVMEM_IDENT_ROOTS 8u
 
 struct hvmem_ident_config {

@@ -72,8 +72,8 @@ HVMEM_API hvmem_size hvmem_space_size(const struct hvmem_ident *ident);
 
 /*
  * Create a space without id in memory[0 .. bytes). The memory is the library's until destroy has
- * returned HVMEM_OK and every other call that was given the handle has returned too. Takes no id:
- * cannot run out of them.
+ * returned HVMEM_OK, every other call that was given the handle has returned too, and mappings and
+ * stage 2s that were made on it are finished. Takes no id: cannot run out of them.
  * Errors: HVMEM_E_ARG (null, flag, regime), HVMEM_E_VERSION, HVMEM_E_BUFFER.
  */
 HVMEM_API hvmem_status hvmem_space_create(struct hvmem_ident *ident, void *memory, hvmem_size bytes,

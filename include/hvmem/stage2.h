@@ -155,8 +155,8 @@ HVMEM_API hvmem_status hvmem_stage2_size(const struct hvmem_stage2_config *confi
  * until hvmem_stage2_teardown() returned HVMEM_OK, as are pages for tables (freed, gathered or shared by their
  * numbers: HVMEM_E_GATHERED). Errors: HVMEM_E_ARG (null, flag, format, level, bits; arm64 without FORCE_WB where
  * the back-end has HVMEM_CAP_FWB), HVMEM_E_UNSUPPORTED (FORCE_WB where it has not; input_bits below 25 without
- * HVMEM_CAP_SMALL_INPUT), HVMEM_E_VERSION, HVMEM_E_BUFFER, HVMEM_E_ORDER (largest), HVMEM_E_LIMIT (max_tables
- * below the root), those of hvmem_alloc().
+ * HVMEM_CAP_SMALL_INPUT), HVMEM_E_VERSION, HVMEM_E_BUFFER, HVMEM_E_ORDER (largest), HVMEM_E_SPACE (dead, or
+ * another stage 2's), HVMEM_E_LIMIT (max_tables below the root), those of hvmem_alloc().
  */
 HVMEM_API hvmem_status hvmem_stage2_init(void *memory, hvmem_size bytes,
                                          const struct hvmem_stage2_config *config,

@@ -331,7 +331,7 @@ static void open_space(struct stage2_rig *rig)
 
     memset(&config, 0, sizeof config);
     config.size = sizeof config;
-    config.flags = HVMEM_IDENT_BROADCAST;
+    config.flags = rig->features & HVMEM_CAP_BROADCAST ? HVMEM_IDENT_BROADCAST : 0;
     if (rig->config.format == HVMEM_S2_EPT)
         config.flags |= HVMEM_IDENT_ROOTS;
     config.regime = HVMEM_REGIME_STAGE2;

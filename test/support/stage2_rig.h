@@ -76,6 +76,9 @@ void rig_set_apart(struct stage2_rig *rig, uint64_t mfn, uint64_t frames);
 /* No CPU runs the guest any more. */
 void rig_leave(struct stage2_rig *rig);
 
+/* One more stage 2 of the same kind, in a space of its own that no CPU runs. */
+struct hvmem_stage2 *rig_second(struct stage2_rig *rig);
+
 /* Calls made until they are through, with a fresh cursor (stage2_rig_calls.c). */
 hvmem_status rig_arm(struct stage2_rig *rig);
 hvmem_status rig_setway(struct stage2_rig *rig, uint32_t lines,

@@ -25,6 +25,21 @@ void rig_set_apart(struct stage2_rig *rig, uint64_t mfn, uint64_t frames)
     REQUIRE_EQ(hvmem_reserve(rig->heap, mfn, frames), HVMEM_OK);
 }
 
+struct hvmem_stage2 *rig_second(struct stage2_rig *rig)
+{
+    static unsigned char memory[16384] __attribute__((aligned(64)));
+    static unsigned char space_memory[16384] __attribute__((aligned(64)));
+    struct hvmem_space_config space = {.size = sizeof space, .regime = HVMEM_REGIME_STAGE2};
+    struct hvmem_stage2_config config = rig->config;
+    struct hvmem_stage2 *s2 = NULL;
+
+    REQUIRE_EQ(
+        hvmem_space_create(rig->ident, space_memory, sizeof space_memory, &space, &config.space),
+        HVMEM_OK);
+    REQUIRE_EQ(hvmem_stage2_init(memory, sizeof memory, &config, &s2), HVMEM_OK);
+    return s2;
+}
+
 hvmem_status rig_arm(struct stage2_rig *rig)
 {
     struct hvmem_cursor cursor = {{0}};

@@ -148,20 +148,16 @@ TEST(a_map_after_an_unmap_that_was_not_flushed_flushes)
 /* Of another guest's tables, though both are at the same kind of work. */
 TEST(cursors_name_their_stage2)
 {
-    static unsigned char memory[16384] __attribute__((aligned(64)));
     struct hvmem_cursor own, others, end;
-    struct hvmem_stage2 *other = NULL;
+    struct hvmem_stage2 *other;
     hvmem_status status;
-    hvmem_size bytes;
 
     stage2_rig_prepare(&rig, HVMEM_S2_ARM64);
     rig.config.input_bits = 43; /* root entries for several calls */
     rig.config.start_level = 1;
     REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
     rig_set_apart(&rig, HOME, 2048);
-    REQUIRE_EQ(hvmem_stage2_size(&rig.config, &bytes), HVMEM_OK);
-    REQUIRE(bytes <= sizeof memory);
-    REQUIRE_EQ(hvmem_stage2_init(memory, bytes, &rig.config, &other), HVMEM_OK);
+    other = rig_second(&rig);
     memset(&own, 0, sizeof own);
     memset(&others, 0, sizeof others);
     CHECK_EQ(hvmem_track_arm(rig.s2, &own), HVMEM_AGAIN);

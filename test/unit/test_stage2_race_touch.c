@@ -151,18 +151,14 @@ static hvmem_status map_in(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_mfn mfn
 
 TEST(two_second_stages_pay_once)
 {
-    static unsigned char memory[16384] __attribute__((aligned(64)));
     struct hvmem_cursor cursor;
-    hvmem_size bytes;
     hvmem_u32 outcome;
 
     memset(&race, 0, sizeof race);
     stage2_rig_prepare(&rig, HVMEM_S2_ARM64);
     rig.config.flags = HVMEM_S2_FIRST_TOUCH;
     REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
-    REQUIRE_EQ(hvmem_stage2_size(&rig.config, &bytes), HVMEM_OK);
-    REQUIRE(bytes <= sizeof memory);
-    REQUIRE_EQ(hvmem_stage2_init(memory, bytes, &rig.config, &other), HVMEM_OK);
+    other = rig_second(&rig);
     race.rig.heap = rig.heap;
     race.rig.domain = rig.domain;
     race_dirty_block(&race);
