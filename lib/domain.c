@@ -91,6 +91,29 @@ void hvmem__domain_leave(struct hvmem_domain *domain)
         add_calls(domain, (hvmem_u32)-1);
 }
 
+hvmem_status hvmem__domain_enter_id(struct hvmem_heap *heap, hvmem_u32 id,
+                                    struct hvmem_domain **domain)
+{
+    hvmem_status status;
+    hvmem_u64 state;
+    int building;
+
+    *domain = HVMEM_NULL;
+    if (!id)
+        return HVMEM_OK;
+    /* Who destroys it looks at the calls under this lock. */
+    state = hvmem__lock_admin(heap);
+    *domain = hvmem__domain_of(heap, id);
+    if (*domain)
+        add_calls(*domain, 1);
+    hvmem__unlock_admin(heap, state);
+    if (!*domain)
+        return HVMEM_E_DOMAIN;
+    status = hvmem__domain_enter(*domain, &building);
+    hvmem__domain_leave(*domain);
+    return status;
+}
+
 int hvmem__domain_called(const struct hvmem_domain *domain)
 {
     if (domain->heap->host.smp)

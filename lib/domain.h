@@ -142,6 +142,12 @@ void hvmem__domain_uncharge(struct hvmem_domain *domain, hvmem_u64 frames);
  */
 hvmem_status hvmem__domain_enter(struct hvmem_domain *domain, int *building);
 void hvmem__domain_leave(struct hvmem_domain *domain);
+/*
+ * The same of the domain that has this id by now (0: none, NULL), of which no handle is known to stay: it does
+ * until hvmem__domain_leave(). E_DOMAIN also if there is none. No lock held.
+ */
+hvmem_status hvmem__domain_enter_id(struct hvmem_heap *heap, hvmem_u32 id,
+                                    struct hvmem_domain **domain);
 /* Whether a call is under way: none begins any more once the domain is dying. */
 int hvmem__domain_called(const struct hvmem_domain *domain);
 

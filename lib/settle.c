@@ -9,6 +9,7 @@
 #include "flush.h"
 #include "free.h"
 #include "pcpu.h"
+#include "testpoint.h"
 #include "touched.h"
 
 #define OWES_HOST (HVMEM_OWES_HOST0 | HVMEM_OWES_HOST1 | HVMEM_OWES_HOST2)
@@ -383,6 +384,59 @@ struct hvmem__tally hvmem__owing(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u
     return tally;
 }
 
+/* Where the blocks from `at` on, whose owner is this one, end: `at` itself if it is another's, or nobody's. */
+static hvmem_mfn end_of_owner(struct hvmem_heap *heap, hvmem_mfn at, hvmem_mfn end, hvmem_u32 owner)
+{
+    struct hvmem__seen seen;
+
+    while (at < end && !block_to_settle(heap, at, end, &seen) &&
+           hvmem__rec_owner(seen.record) == owner)
+        at = behind(&seen);
+    return at;
+}
+
+/*
+ * Settle blocks of one owner from *at on. Its domain is entered: no teardown frees them meanwhile, so that what
+ * is scrubbed is not another's by then. *at moves behind them. No lock held.
+ */
+static hvmem_status settle_owner(struct hvmem_heap *heap, hvmem_mfn *at, hvmem_mfn end,
+                                 hvmem_u32 owed)
+{
+    struct hvmem_domain *domain;
+    struct hvmem__seen seen;
+    hvmem_u32 owner;
+    hvmem_mfn stop;
+    hvmem_status status = block_to_settle(heap, *at, end, &seen);
+
+    if (status)
+        return status;
+    owner = hvmem__rec_owner(seen.record);
+    (void)HVMEM_TEST_POINT("settle_enter");
+    status = hvmem__domain_enter_id(heap, owner, &domain);
+    if (status)
+        return status;
+    stop = end_of_owner(heap, *at, end, owner);
+    status = stop > *at ? hvmem__settle_range(heap, *at, stop - *at, owed, 0, at) : HVMEM_E_BUSY;
+    hvmem__domain_leave(domain);
+    return status;
+}
+
+/* The caller's range. *at is the frame where it stopped. */
+static hvmem_status settle(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_mfn end, hvmem_u32 owed,
+                           hvmem_mfn *at)
+{
+    hvmem_u64 newest = 0;
+    int due = 0;
+    /* Nothing is paid if a part cannot be. */
+    hvmem_status status = hvmem__newest_stamp(heap, mfn, end - mfn, at, &due, &newest);
+
+    if (!status)
+        *at = mfn;
+    while (!status && *at < end)
+        status = settle_owner(heap, at, end, owed);
+    return status;
+}
+
 hvmem_status hvmem_settle(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count, hvmem_u32 owed)
 {
     hvmem_status status = HVMEM_OK;
@@ -397,6 +451,6 @@ hvmem_status hvmem_settle(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 coun
     else if (heap->adopting)
         status = HVMEM_E_PHASE;
     else
-        status = hvmem__settle_range(heap, mfn, count, owed, 0, &at);
+        status = settle(heap, mfn, mfn + count, owed, &at);
     return status ? hvmem__refuse(heap, status, at, HVMEM_ORDER_ANY, count) : HVMEM_OK;
 }

@@ -135,10 +135,10 @@ HVMEM_API hvmem_status hvmem_free_bulk(struct hvmem_heap *heap, const hvmem_mfn 
 /*
  * Pay `owed` (HVMEM_OWES_*) for the allocated frames of [mfn, mfn + count): at most one whole flush,
  * then scrub, clean, instruction invalidate per block, in that order, without a library lock held. The caller
- * owns the frames: nobody frees them meanwhile, by a teardown of their domain either.
+ * owns the frames: nobody frees them meanwhile but a teardown of their domain, which waits.
  * Errors: HVMEM_E_RANGE (empty, wraps), HVMEM_E_ARG (owed); as hvmem_free for frames that are not allocated;
- * HVMEM_E_UNSUPPORTED, HVMEM_E_HOST, HVMEM_E_BUSY (a first touch under way on another CPU does not end): the
- * debts that were not paid stay.
+ * HVMEM_E_UNSUPPORTED, HVMEM_E_HOST, HVMEM_E_DOMAIN (dying), HVMEM_E_BUSY (a first touch under way on another
+ * CPU does not end, the domain is starting, or they were freed just now): the debts that were not paid stay.
  */
 HVMEM_API hvmem_status hvmem_settle(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 count,
                                     hvmem_u32 owed);

@@ -5,6 +5,8 @@
  */
 #include "expect.h"
 
+#include "lib/cache.h"
+
 #include <hvmem/cache.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,16 +15,19 @@
 
 static struct log {
     uint64_t calls, bytes, longest, next, whole, icache, icache_all;
-    uint64_t done;  /* calls of dcache_done */
-    int gap;        /* a stretch did not begin where the last one ended */
-    hvmem_u32 open; /* operation of lines that are not complete, with HVMEM_DC_MORE */
-    int undone;     /* dcache_done has failed */
-    int fail;       /* the n-th call from now on of dcache or dcache_done fails */
+    uint64_t done;              /* calls of dcache_done */
+    int gap;                    /* a stretch did not begin where the last one ended */
+    hvmem_u32 open;             /* operation of lines that are not complete, with HVMEM_DC_MORE */
+    int undone;                 /* dcache_done has failed */
+    hvmem_uptr first, complete; /* where the lines begin, and up to where they are complete */
+    int fail;                   /* the n-th call from now on of dcache or dcache_done fails */
 } log_now;
 
 static hvmem_status note(hvmem_uptr addr, hvmem_size bytes)
 {
     log_now.gap |= log_now.calls != 0 && addr != log_now.next;
+    if (log_now.calls == 0)
+        log_now.first = addr;
     log_now.calls++;
     log_now.bytes += bytes;
     log_now.next = addr + bytes;
@@ -41,6 +46,8 @@ static hvmem_status dcache(struct hvmem_backend *be, hvmem_u32 op, hvmem_uptr ad
         (log_now.open && log_now.open != (op | HVMEM_DC_MORE)))
         return HVMEM_E_ARG;
     log_now.open = op & HVMEM_DC_MORE ? op : 0;
+    if (!log_now.open)
+        log_now.complete = addr + bytes;
     return note(addr, bytes);
 }
 
@@ -53,6 +60,7 @@ static hvmem_status dcache_done(struct hvmem_backend *be, hvmem_u32 op)
     if (log_now.open != (op | HVMEM_DC_MORE))
         return HVMEM_E_ARG;
     log_now.open = 0;
+    log_now.complete = log_now.next;
     log_now.done++;
     return HVMEM_OK;
 }
@@ -257,6 +265,40 @@ TEST(lines_are_complete_after_a_failure)
     }
     CHECK(failures > 60);
     CHECK(undone > 10);
+}
+
+/* What a failed call says is done is complete; from there on it can be gone on with. */
+TEST(progress_is_of_complete_lines)
+{
+    const struct hvmem__work work = {HVMEM__WORK_DCACHE, HVMEM_DC_CLEAN};
+    int fail, undone = 0, kept = 0;
+
+    for (fail = 1; fail < 60; fail++) {
+        struct world *world = world_of_lines(64, 64, 0, 12);
+        struct hvmem__budget budget;
+        hvmem_status status = HVMEM_AGAIN;
+        hvmem_u64 done = 0;
+        unsigned calls;
+
+        log_now.fail = fail;
+        for (calls = 0; status && calls < 100; calls++) {
+            budget = hvmem__budget_lines(world->heap, 3000);
+            status = hvmem__contents(world->heap, 0, 1000, &work, &done, &budget);
+            CHECK(done <= log_now.complete - log_now.first || !log_now.complete);
+            CHECK(done == 0 || log_now.complete);
+            undone += status == HVMEM_E_HOST && log_now.undone;
+            kept += status == HVMEM_E_HOST && done != 0;
+            log_now.undone = 0;
+            if (log_now.open && status == HVMEM_E_HOST)
+                log_now.open = 0; /* lost with the failure */
+        }
+        CHECK_EQ(status, HVMEM_OK);
+        CHECK_EQ(done, 1000 * 4096);
+        CHECK_EQ(log_now.complete - log_now.first, 1000 * 4096);
+        WORLD_END(world);
+    }
+    CHECK(undone > 5);
+    CHECK(kept > 20);
 }
 
 /* Cursors of another range, operation or kind, and such that claim too much. */

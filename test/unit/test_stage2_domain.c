@@ -390,6 +390,85 @@ TEST(teardown_waits_for_a_foreign_map)
     end_domain();
 }
 
+static hvmem_mfn deferred_block(void)
+{
+    struct hvmem_request request = {
+        .size = sizeof request, .order = 9, .node = HVMEM_NODE_ANY, .flags = HVMEM_REQ_DEFER_ALL};
+    struct hvmem_block block;
+    hvmem_mfn mfn = 0;
+
+    begin(HVMEM_S2_ARM64, 0);
+    use_all_memory();
+    request.domain = rig.domain;
+    REQUIRE_EQ(hvmem_alloc(rig.heap, &request, &mfn), HVMEM_OK);
+    CHECK_EQ(hvmem_lookup(rig.heap, mfn, &block), HVMEM_OK);
+    CHECK(block.owed & HVMEM_OWES_SCRUB);
+    rig_leave(&rig);
+    return mfn;
+}
+
+/* Nor what is scrubbed by a settle. */
+TEST(teardown_waits_for_a_settle)
+{
+    hvmem_mfn mfn = deferred_block();
+    struct hvmem_block block;
+
+    rig.on_zero = tear_down_meanwhile;
+    CHECK_EQ(hvmem_settle(rig.heap, mfn, 512, HVMEM_OWES_ANY), HVMEM_OK);
+    CHECK_EQ(torn_down, HVMEM_E_BUSY);
+    CHECK_EQ(hvmem_lookup(rig.heap, mfn, &block), HVMEM_OK);
+    CHECK_EQ(block.owner, 1);
+    CHECK_EQ(block.owed, 0);
+    CHECK_EQ(hvmem_settle(rig.heap, mfn, 512, HVMEM_OWES_ANY), HVMEM_E_DOMAIN); /* it is dying */
+    end_domain();
+}
+
+static hvmem_mfn contested;
+static struct hvmem_domain *heir;
+static unsigned char heir_memory[65536] __attribute__((aligned(64)));
+
+/* Before it begins: the block is another domain's, which writes to it. */
+static int inherit(const char *name, void *ctx)
+{
+    struct hvmem_domain_config config = {.size = sizeof config, .id = 2, .limit = ~(hvmem_u64)0};
+    struct hvmem_request request = {
+        .size = sizeof request, .order = 9, .node = HVMEM_NODE_ANY, .flags = HVMEM_REQ_DEFER_ALL};
+    hvmem_mfn mfn = 0;
+
+    (void)ctx;
+    if (strcmp(name, "settle_enter") != 0)
+        return 0;
+    test_set_point_hook(NULL, NULL);
+    tear_down_meanwhile(&rig, 0);
+    REQUIRE_EQ(torn_down, HVMEM_OK);
+    REQUIRE_EQ(hvmem_domain_destroy(rig.domain), HVMEM_OK);
+    REQUIRE(hvmem_domain_size(rig.heap) <= sizeof heir_memory);
+    REQUIRE_EQ(hvmem_domain_create(rig.heap, heir_memory, sizeof heir_memory, &config, &heir),
+               HVMEM_OK);
+    request.domain = heir;
+    request.lo = contested;
+    request.hi = contested + 512;
+    REQUIRE_EQ(hvmem_alloc(rig.heap, &request, &mfn), HVMEM_OK);
+    rig.pool[(contested - RIG_BASE) << 12] = 0x5a;
+    return 0;
+}
+
+/* A settle that comes too late pays nothing for what has become another's. */
+TEST(settle_after_a_teardown_pays_for_nobody, points)
+{
+    struct hvmem_block block;
+
+    contested = deferred_block();
+    test_set_point_hook(inherit, NULL);
+    CHECK_EQ(hvmem_settle(rig.heap, contested, 512, HVMEM_OWES_ANY), HVMEM_E_DOMAIN);
+    CHECK_EQ(hvmem_lookup(rig.heap, contested, &block), HVMEM_OK);
+    CHECK_EQ(block.owner, 2);
+    CHECK(block.owed & HVMEM_OWES_SCRUB);
+    CHECK_EQ(rig.pool[(contested - RIG_BASE) << 12], 0x5a);
+    rig.s2 = NULL;
+    stage2_rig_close(&rig);
+}
+
 /* Map frames of the block where the guest had them, to be paid for by first touch. */
 static void map_again(hvmem_gfn gfn, hvmem_mfn mfn, hvmem_u64 frames)
 {

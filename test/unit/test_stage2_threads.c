@@ -45,9 +45,15 @@ static hvmem_cpu this_cpu(void)
     return self;
 }
 
+/* Whoever is waited for may not be running, for longer than many turns take. */
 static void relax(void)
 {
-    sched_yield();
+    static __thread unsigned turns;
+
+    if (++turns % 16 == 0)
+        usleep(1000);
+    else
+        sched_yield();
 }
 
 static void guard(int on)
