@@ -75,12 +75,13 @@ hvmem_status hvmem__space_attach(struct hvmem_space *space, hvmem_u64 *serial);
 void hvmem__space_detach(struct hvmem_space *space);
 
 /*
- * The space's tables are those of a stage 2 with this root, and no CPU has the space loaded yet; 0: they are
- * another's. What is cached of a space is told apart by its number, or root, alone: hardware would take the two
+ * The space's tables are those of a stage 2 with this root, by which they are cached (EPT) or not, and no CPU has
+ * the space loaded yet; 0: they are another's, or the space's flushes would not reach what is cached of them.
+ * What is cached of a space is told apart by its number, or root, alone: hardware would take two stage 2s
  * for each other, and a flush would name one root. Their end: everything under the space's number has been
  * invalidated, and no CPU may load it before it has tables again.
  */
-int hvmem__space_take_tables(struct hvmem_space *space, hvmem_u64 root);
+int hvmem__space_take_tables(struct hvmem_space *space, hvmem_u64 root, int by_root);
 void hvmem__space_drop_tables(struct hvmem_space *space);
 
 /* Local or broadcast invalidation of everything under `id`, in `regime`, of the space. */

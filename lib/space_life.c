@@ -73,10 +73,13 @@ hvmem_status hvmem_space_create(struct hvmem_ident *ident, void *memory, hvmem_s
 
 /* ---- tables of a stage 2 ------------------------------------------------------------------------ */
 
-int hvmem__space_take_tables(struct hvmem_space *space, hvmem_u64 root)
+int hvmem__space_take_tables(struct hvmem_space *space, hvmem_u64 root, int by_root)
 {
     hvmem_u32 was = hvmem__load(&space->tables);
 
+    if (space->regime != HVMEM_REGIME_STAGE2 ||
+        (by_root && !(space->ident->flags & HVMEM_IDENT_ROOTS)))
+        return 0;
     if (was == HVMEM__TABLES_LIVE ||
         !__atomic_compare_exchange_n(&space->tables, &was, HVMEM__TABLES_LIVE, 0, __ATOMIC_ACQ_REL,
                                      __ATOMIC_RELAXED))

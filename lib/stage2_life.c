@@ -169,12 +169,13 @@ static hvmem_status check_forced(const struct hvmem_stage2_config *c)
     return can ? HVMEM_E_ARG : HVMEM_E_UNSUPPORTED;
 }
 
-/* The space is this stage 2's, whose root is made; E_SPACE, and the root is no more: it is another's. */
+/* The space is this stage 2's, whose root is made; E_SPACE, and the root is no more: it cannot be. */
 static hvmem_status take_space(struct hvmem_stage2 *s2, struct hvmem_space *space)
 {
     /* EPT is invalidated by its root, arm64 stage 2 with it in force, and it is known only now. */
-    if (hvmem__space_take_tables(space,
-                                 s2->f.format != HVMEM_S2_NPT ? root_value(s2) : space->root))
+    hvmem_u64 root = s2->f.format != HVMEM_S2_NPT ? root_value(s2) : space->root;
+
+    if (hvmem__space_take_tables(space, root, s2->f.format == HVMEM_S2_EPT))
         return HVMEM_OK;
     free_table(s2, s2->root, s2->root_order);
     return HVMEM_E_SPACE;

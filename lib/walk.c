@@ -87,7 +87,8 @@ static hvmem_status may_map_block(const struct hvmem__mapper *mapper, hvmem__rec
         return hvmem__rec_taken_out(record) ? HVMEM_E_FREE : HVMEM_OK;
     if (hvmem__state_error(state))
         return hvmem__state_error(state);
-    if (hvmem__rec_table(record))
+    /* (Being freed in steps it is unreachable already, and will not be flushed for again.) */
+    if (hvmem__rec_table(record) || hvmem__rec_bias(record) == HVMEM__BIAS_SCRUBBING)
         return HVMEM_E_GATHERED;
     if (!owner || owner == mapper->guest || owner == mapper->payer ||
         !(mapper->guest | mapper->payer))

@@ -16,8 +16,8 @@
  * Ranges are in guest frames of 4 KiB. A range that is empty, wraps or exceeds the input size is refused with
  * HVMEM_E_RANGE, so that numbers of a guest may be passed on unchecked.
  * FRAMES that no call maps, for others get them while the guest has them: free ones of the heap (HVMEM_E_FREE;
- * _OFFLINE, _QUARANTINE); gathered ones and any stage 2's tables (_GATHERED); where config.domain or a domain
- * attached to the space says whose the guest is, a third one's without hvmem_domain_foreign() (_OWNER).
+ * _OFFLINE, _QUARANTINE); gathered ones, any stage 2's tables, what is being freed scrubbed (_GATHERED); where
+ * config.domain or the space's hvmem_domain_attach() tells the guest's domain, others' not made foreign (_OWNER).
  */
 #ifndef HVMEM_STAGE2_H
 #define HVMEM_STAGE2_H
@@ -155,8 +155,8 @@ HVMEM_API hvmem_status hvmem_stage2_size(const struct hvmem_stage2_config *confi
  * until hvmem_stage2_teardown() returned HVMEM_OK, as are pages for tables (freed, gathered or shared by their
  * numbers: HVMEM_E_GATHERED). Errors: HVMEM_E_ARG (null, flag, format, level, bits; arm64 without FORCE_WB where
  * the back-end has HVMEM_CAP_FWB), HVMEM_E_UNSUPPORTED (FORCE_WB where it has not; input_bits below 25 without
- * HVMEM_CAP_SMALL_INPUT), HVMEM_E_VERSION, HVMEM_E_BUFFER, HVMEM_E_ORDER (largest), HVMEM_E_SPACE (dead, or
- * another stage 2's), HVMEM_E_LIMIT (max_tables below the root), those of hvmem_alloc().
+ * HVMEM_CAP_SMALL_INPUT), HVMEM_E_VERSION, HVMEM_E_BUFFER, HVMEM_E_ORDER (largest), HVMEM_E_SPACE (dead, another
+ * stage 2's, not of REGIME_STAGE2; EPT: without IDENT_ROOTS), HVMEM_E_LIMIT (max_tables), those of hvmem_alloc().
  */
 HVMEM_API hvmem_status hvmem_stage2_init(void *memory, hvmem_size bytes,
                                          const struct hvmem_stage2_config *config,

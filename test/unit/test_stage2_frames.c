@@ -219,6 +219,24 @@ TEST(no_guest_maps_what_is_being_scrubbed)
     end();
 }
 
+/* A block that its owner is freeing in steps: what flushes there were are over. */
+TEST(no_guest_maps_what_is_being_freed)
+{
+    struct hvmem_cursor cursor = {{0}};
+    hvmem_mfn mfn;
+
+    begin(HVMEM_S2_ARM64, CHARGED);
+    mfn = block_of(rig.domain, 9);
+    allowed(mfn, 512);
+    CHECK_EQ(hvmem_free_scrubbed(rig.heap, mfn, 9, rig.domain, 0, 8, &cursor), HVMEM_AGAIN);
+    refused(mfn, HVMEM_E_GATHERED);
+    refused(mfn + 300, HVMEM_E_GATHERED);
+    while (hvmem_free_scrubbed(rig.heap, mfn, 9, rig.domain, 0, 64, &cursor) == HVMEM_AGAIN)
+        ;
+    refused(mfn, HVMEM_E_FREE);
+    end();
+}
+
 static void whose_is_it(uint32_t format, enum whose whose)
 {
     hvmem_mfn foreign, own, hosts;

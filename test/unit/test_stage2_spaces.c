@@ -161,6 +161,55 @@ TEST(a_space_has_one_stage2_at_a_time)
     }
 }
 
+/* A space whose flushes do not reach the tables. */
+static void unfit(uint32_t format, uint32_t regime, uint32_t flags, hvmem_status expected)
+{
+    struct hvmem_ident_config config = {.size = sizeof config, .regime = regime, .flags = flags};
+    struct hvmem_space_config space = {.size = sizeof space, .regime = regime};
+    struct hvmem_ident *ident, *of_rig;
+    struct next next;
+    hvmem_size bytes;
+    void *memory;
+
+    stage2_rig_begin(&rig, format);
+    config.first = 1;
+    config.ids = 250;
+    config.max_cpus = RIG_CPUS;
+    config.lock_regime = HVMEM_LOCK_PLAIN;
+    config.host = &rig.ident->host.ops;
+    config.host_ctx = rig.ident->host.ctx;
+    config.backend = &rig.be;
+    REQUIRE_EQ(hvmem_ident_size(&config, &bytes), HVMEM_OK);
+    memory = aligned_alloc(64, bytes);
+    REQUIRE_EQ(hvmem_ident_init(memory, bytes, &config, &ident), HVMEM_OK);
+    of_rig = rig.ident;
+    rig.ident = ident;
+    make_space(&next);
+    rig.ident = of_rig;
+    REQUIRE_EQ(hvmem_space_destroy(next.space, 0), HVMEM_OK);
+    REQUIRE_EQ(
+        hvmem_space_create(ident, next.space_memory, hvmem_space_size(ident), &space, &next.space),
+        HVMEM_OK);
+    CHECK_EQ(init(&next, next.space), expected);
+    if (!expected)
+        CHECK_EQ(tear_down(next.s2), HVMEM_OK);
+    drop_space(&next);
+    stage2_rig_close(&rig);
+    free(memory);
+}
+
+TEST(a_space_must_be_one_of_second_stages)
+{
+    const uint32_t all = HVMEM_IDENT_BROADCAST, roots = all | HVMEM_IDENT_ROOTS;
+
+    unfit(HVMEM_S2_ARM64, HVMEM_REGIME_STAGE2, all, HVMEM_OK);
+    unfit(HVMEM_S2_ARM64, HVMEM_REGIME_USER, all, HVMEM_E_SPACE);
+    unfit(HVMEM_S2_NPT, HVMEM_REGIME_GUEST, all, HVMEM_E_SPACE);
+    unfit(HVMEM_S2_EPT, HVMEM_REGIME_STAGE2, all, HVMEM_E_SPACE);
+    unfit(HVMEM_S2_EPT, HVMEM_REGIME_GUEST, roots, HVMEM_E_SPACE);
+    unfit(HVMEM_S2_EPT, HVMEM_REGIME_STAGE2, roots, HVMEM_OK);
+}
+
 static hvmem_u64 root_gone;
 static unsigned named;
 
