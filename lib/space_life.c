@@ -92,6 +92,9 @@ void hvmem__space_drop_tables(struct hvmem_space *space)
 {
     hvmem_u32 tables = HVMEM__TABLES_GONE, cpu;
 
+    /* (Dead it has its end behind it, and whatever it belonged to may have too.) */
+    if (hvmem__load(&space->state) == HVMEM__SPACE_DEAD)
+        return;
     for (cpu = 0; cpu < space->ident->max_cpus; cpu++)
         if (hvmem__space_loaded_on(space, cpu))
             tables = HVMEM__TABLES_NONE;

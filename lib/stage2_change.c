@@ -308,7 +308,8 @@ hvmem_status hvmem__s2_change(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 
     status = hvmem__s2_do(s2, work);
     if (!gather) {
         ended = status < 0 ? hvmem_gather_cancel(&own) : hvmem_gather_finish(&own);
-        status = status < 0 || !ended ? status : ended;
+        /* First of all errors: what is done may still be reached. */
+        status = ended ? ended : status;
     }
     flushed(s2, work);
     *done = work->at - gfn;

@@ -177,11 +177,11 @@ HVMEM_API hvmem_status hvmem_stage2_map(struct hvmem_stage2 *s2,
  * Unmap what is mapped in a range; holes are passed over. Entries that lie in it only in part are split;
  * tables left empty are freed. gather: one begun on hvmem_stage2_mapping() for at least the range; the caller
  * then finishes it, and frees nothing of it before (what is mapped there before, by a fault too, costs a flush
- * of its own). NULL: flushed on return. *done: frames of the range dealt with, from the first on; those behind
- * are unchanged. Tables out of more than HVMEM_GATHER_WINDOWS spans of 2^32 frames are flushed for and freed
- * on the way. Errors: HVMEM_E_RANGE, HVMEM_E_PHASE, HVMEM_E_ARG, HVMEM_E_STALE (the gather is over); where an
- * entry must be split, which stays as before: HVMEM_E_LIMIT, those of hvmem_alloc(), HVMEM_E_BUSY (a device
- * walks the tables, whose access would be lost where the machine breaks before it makes; or 16 tries failed).
+ * of its own). NULL: flushed on return, else the flush's error whatever else failed. *done: frames of the range
+ * dealt with, from the first on; those behind are unchanged. Tables out of more than HVMEM_GATHER_WINDOWS spans
+ * of 2^32 frames are flushed for on the way. Errors: HVMEM_E_RANGE, HVMEM_E_PHASE, HVMEM_E_ARG, HVMEM_E_STALE
+ * (the gather is over); where an entry must be split, which stays as before: HVMEM_E_LIMIT, hvmem_alloc()'s,
+ * HVMEM_E_BUSY (a device walks the tables, and would lose accesses to a broken entry; or 16 tries failed).
  */
 HVMEM_API hvmem_status hvmem_stage2_unmap(struct hvmem_stage2 *s2, hvmem_gfn gfn, hvmem_u64 frames,
                                           struct hvmem_gather *gather, hvmem_u64 *done);

@@ -218,6 +218,42 @@ TEST(B39_unmap_fails_at_each_table, points)
 }
 
 /* Rights of part of two blocks: two splits, either of which may find no table. */
+/* Who is told of the table alone would free what is done, and a CPU may reach it still. */
+static void fails_twice(uint32_t format, int protects)
+{
+    hvmem_status status;
+    hvmem_u64 done = 0;
+
+    stage2_rig_begin(&rig, format);
+    CHECK_EQ(rig_map(&rig, 0, 3, 0x10001, 7, 0, NULL), HVMEM_OK);
+    CHECK_EQ(rig_map(&rig, 512, 512, 0x20000, 7, 0, NULL), HVMEM_OK);
+    CHECK(rig_access(&rig, 0, 0x1000, WALK_W) >= 0);
+    rig.fail_tables = 1;
+    rig.fail_flushes = 100;
+    status = protects ? hvmem_stage2_protect(rig.s2, 0, 517, HVMEM_S2_R, NULL, &done)
+                      : hvmem_stage2_unmap(rig.s2, 0, 517, NULL, &done);
+    CHECK_EQ(done, 512);
+    CHECK(rig_holds(&rig, 1, 1) != 0);
+    CHECK_EQ(status, HVMEM_E_HOST);
+    /* Flushed it is the table alone. */
+    rig.fail_flushes = 0;
+    rig.fail_tables = 1;
+    status = protects ? hvmem_stage2_protect(rig.s2, 0, 517, HVMEM_S2_R, NULL, &done)
+                      : hvmem_stage2_unmap(rig.s2, 0, 517, NULL, &done);
+    CHECK_EQ(status, HVMEM_E_NOMEM);
+    CHECK_EQ(rig_holds(&rig, 1, 1), 0);
+    stage2_rig_finish(&rig);
+}
+
+TEST(B39_a_flush_that_fails_is_told_before_a_table, points)
+{
+    static const uint32_t formats[] = {HVMEM_S2_ARM64, HVMEM_S2_NPT, HVMEM_S2_EPT};
+    int i;
+
+    for (i = 0; i < 6; i++)
+        fails_twice(formats[i / 2], i % 2);
+}
+
 TEST(B39_protect_fails_at_each_table, points)
 {
     hvmem_status status = HVMEM_E_NOMEM;
