@@ -14,7 +14,7 @@ hvmem_status shadow_settle(struct shadow *shadow, hvmem_mfn mfn, hvmem_u64 count
     struct world *world = shadow->world;
     unsigned failed = world->fail_count;
     hvmem_status status = hvmem_settle(world->heap, mfn, count, owed);
-    bool usable = count != 0 && mfn + count > mfn;
+    bool usable = count != 0 && mfn + count > mfn, dying = false;
     hvmem_u64 i;
 
     for (i = 0; usable && i < count; i++) {
@@ -22,8 +22,11 @@ hvmem_status shadow_settle(struct shadow *shadow, hvmem_mfn mfn, hvmem_u64 count
 
         usable = frame != NULL && frame->state != SHADOW_HOLE && frame->state != SHADOW_FREE &&
                  frame->state != SHADOW_OFFLINE;
+        dying |= usable && shadow->domain[frame->owner].state == HVMEM_DOMAIN_DYING;
     }
-    if (status == HVMEM_E_HOST)
+    if (usable && dying)
+        judge(shadow, "settle", mfn, status, status == HVMEM_E_DOMAIN || status == HVMEM_E_HOST);
+    else if (status == HVMEM_E_HOST)
         judge(shadow, "settle", mfn, status, world->fail_count != failed);
     else if (status == HVMEM_E_UNSUPPORTED)
         judge(shadow, "settle", mfn, status,
