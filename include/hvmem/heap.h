@@ -133,9 +133,10 @@ HVMEM_API hvmem_status hvmem_free_bulk(struct hvmem_heap *heap, const hvmem_mfn 
                                        hvmem_u32 n, hvmem_order order, hvmem_u32 *done);
 
 /*
- * Pay `owed` (HVMEM_OWES_*) for the allocated frames of [mfn, mfn + count): at most one whole flush,
- * then scrub, clean, instruction invalidate per block, in that order, without a library lock held. The caller
- * owns the frames: nobody frees them meanwhile but a teardown of their domain, which waits.
+ * Pay `owed` (HVMEM_OWES_*) for the allocated frames of [mfn, mfn + count): at most one whole flush (without
+ * the clock one an owner), then scrub, clean, instruction invalidate per block, in that order, without a
+ * library lock held. The caller owns the frames: nobody frees them meanwhile but a teardown of their domain,
+ * which waits.
  * Errors: HVMEM_E_RANGE (empty, wraps), HVMEM_E_ARG (owed); as hvmem_free for frames that are not allocated;
  * HVMEM_E_UNSUPPORTED, HVMEM_E_HOST, HVMEM_E_DOMAIN (dying), HVMEM_E_BUSY (a first touch under way on another
  * CPU does not end, the domain is starting, or they were freed just now): the debts that were not paid stay.
