@@ -127,6 +127,9 @@ void hvmem__bank_layout(struct hvmem_heap *heap, struct hvmem__bank *b, void *ta
     hvmem__bank_measure(b, heap->claims_active);
     if (!fresh)
         return;
+    /* First, whatever order memset() takes: it is no bank's table from here on. */
+    hvmem__store(&b->table->magic, 0);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
     memset(table, 0, (hvmem_size)front_words(heap, b->base, b->frames) * 8);
     for (k = 0; k <= HVMEM_ORDER_LIMIT; k++)
         b->table->front[k] = HVMEM__NO_MFN;
