@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Random programs on second-stage tables of every format: map, replace, unmap, change of rights, merge,
- * ageing, arming, disarming, set/way, failures of table allocation, while two CPUs load what the tables
- * allow at any time, also in the middle of a call. After each step: no CPU holds a translation that the
+ * ageing, arming, disarming, set/way, failures of table allocation and of flushes, while two CPUs load what the
+ * tables allow at any time, also in the middle of a call. After each step: no CPU holds a translation that the
  * shadow does not have, hardware's view by the independent walker is the shadow's, counts are exact.
  */
 #include "stage2_rig.h"
@@ -16,6 +16,7 @@
 static struct stage2_rig rig;
 static uint64_t shadow[SPACE];
 static struct test_rng rng;
+static int failed; /* a call of this step has told of a flush that failed */
 
 static uint64_t word(uint64_t mfn, unsigned rights, unsigned type)
 {
@@ -112,6 +113,43 @@ static void check_around(uint64_t gfn, uint64_t frames)
     check_tlbs();
 }
 
+/* ---- failures ------------------------------------------------------------------------------- */
+
+/* Whether a call may end so: there was no table, or a flush failed. */
+static int may_fail(hvmem_status status)
+{
+    failed |= status == HVMEM_E_HOST;
+    return status == HVMEM_E_NOMEM || status == HVMEM_E_HOST;
+}
+
+/* After a flush that failed, and was told of: everything is flushed, blocks that stayed broken are mended. */
+static void recover(void)
+{
+    rig.fail_flushes = 0;
+    if (!failed)
+        return;
+    failed = 0;
+    CHECK_EQ(hvmem_shootdown(hvmem_stage2_mapping(rig.s2), NULL, 0, 0), HVMEM_OK);
+    CHECK_EQ(hvmem_stage2_merge(rig.s2, 0, SPACE, NULL), HVMEM_OK);
+}
+
+/* A replacement was given up: each frame is mapped as before, as asked for, or not. */
+static void learn(const struct hvmem_stage2_map *map)
+{
+    struct hvmem_stage2_leaf leaf;
+    uint64_t i, now, asked;
+
+    for (i = 0; i < map->frames; i++) {
+        now = hvmem_stage2_lookup(rig.s2, map->gfn + i, &leaf)
+                  ? 0
+                  : word(leaf.mfn, leaf.rights, leaf.type);
+        asked = word(map->mfn + i, map->rights, map->type);
+        if (now != 0 && now != shadow[map->gfn + i] && now != asked)
+            CHECK(!"neither old nor new");
+        shadow[map->gfn + i] = now;
+    }
+}
+
 /* ---- steps ---------------------------------------------------------------------------------- */
 
 static uint64_t place(void)
@@ -174,6 +212,17 @@ static void step_map(void)
     for (first = 0; first < frames && !(shadow[gfn + first] & HERE); first++)
         ;
     status = hvmem_stage2_map(rig.s2, &map, &done);
+    if (status == HVMEM_E_HOST && may_fail(status)) {
+        CHECK(map.flags || done <= first);
+        if (!map.flags)
+            fill(gfn, done, mfn, map.rights, map.type);
+        recover();
+        if (map.flags)
+            learn(&map);
+        check_around(gfn, frames);
+        return;
+    }
+    rig.fail_flushes = 0;
     if (map.flags && !(status == HVMEM_E_NOMEM && !done))
         memset(&shadow[gfn], 0, frames * sizeof shadow[0]);
     else if (map.flags)
@@ -195,8 +244,8 @@ static void step_map(void)
 static void step_unmap(void)
 {
     uint64_t gfn = place(), frames = extent(&gfn), done = 0;
+    hvmem_status status, ended;
     struct hvmem_gather gather;
-    hvmem_status status;
 
     if (test_below(&rng, 8)) {
         status = hvmem_stage2_unmap(rig.s2, gfn, frames, NULL, &done);
@@ -206,13 +255,15 @@ static void step_unmap(void)
             hvmem_gather_begin(&gather, hvmem_stage2_mapping(rig.s2), 0, gfn << 12, frames << 12),
             HVMEM_OK);
         status = hvmem_stage2_unmap(rig.s2, gfn, frames, &gather, &done);
-        CHECK_EQ(hvmem_gather_finish(&gather), HVMEM_OK);
+        ended = hvmem_gather_finish(&gather);
+        CHECK(!ended || may_fail(ended));
     }
-    if (status && status != HVMEM_E_NOMEM)
+    if (status && !may_fail(status))
         test_note("status %d done %llu of %llu", status, (unsigned long long)done,
                   (unsigned long long)frames);
-    CHECK(status == HVMEM_OK ? done == frames : status == HVMEM_E_NOMEM);
+    CHECK(status == HVMEM_OK ? done == frames : may_fail(status));
     memset(&shadow[gfn], 0, done * sizeof shadow[0]);
+    recover();
     check_around(gfn, frames);
 }
 
@@ -223,19 +274,22 @@ static void step_protect(void)
     uint64_t gfn = place(), frames = extent(&gfn), done = 0, i;
     hvmem_status status = hvmem_stage2_protect(rig.s2, gfn, frames, to, NULL, &done);
 
-    CHECK(status == HVMEM_OK ? done == frames : status == HVMEM_E_NOMEM);
+    CHECK(status == HVMEM_OK ? done == frames : may_fail(status));
     for (i = gfn; i < gfn + done; i++)
         if (shadow[i] & HERE)
             shadow[i] = (shadow[i] & ~7ull) |
                         (is_forbidden(to, shadow[i] >> 3 & 3) ? to & ~HVMEM_S2_X : to);
+    recover();
     check_around(gfn, frames);
 }
 
 static void step_merge(void)
 {
     uint64_t gfn = place() & ~0x1ffull, frames = extent(&gfn);
+    hvmem_status status = hvmem_stage2_merge(rig.s2, gfn, frames, NULL);
 
-    CHECK_EQ(hvmem_stage2_merge(rig.s2, gfn, frames, NULL), HVMEM_OK);
+    CHECK(!status || may_fail(status));
+    recover();
     check_around(gfn, frames);
 }
 
@@ -262,6 +316,7 @@ static void step_track(void)
     uint64_t gfn = place(), frames = extent(&gfn), touched;
     uint64_t kind = test_below(&rng, 10);
 
+    rig.fail_flushes = 0;
     memset(&cursor, 0, sizeof cursor);
     if (kind < 6) {
         if (frames > 0x40000)
@@ -314,6 +369,7 @@ static void run(uint32_t format, uint64_t features, uint64_t steps)
     for (i = 0; i < steps; i++) {
         rig.tlb->current = (hvmem_cpu)test_below(&rng, RIG_CPUS);
         rig.fail_tables = test_below(&rng, 10) == 0 ? 1 + (int)test_below(&rng, 3) : 0;
+        rig.fail_flushes = test_below(&rng, 12) == 0 ? 1 + (int)test_below(&rng, 3) : 0;
         kind = test_below(&rng, 100);
         if (kind < 25)
             step_map();
@@ -327,6 +383,7 @@ static void run(uint32_t format, uint64_t features, uint64_t steps)
             step_access();
         else
             step_track();
+        rig.fail_flushes = 0;
         if (i % every == every - 1)
             check_all();
     }
