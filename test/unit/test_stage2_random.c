@@ -122,6 +122,17 @@ static int may_fail(hvmem_status status)
     return status == HVMEM_E_NOMEM || status == HVMEM_E_HOST;
 }
 
+/* Tables wait there since no flush was done for them. */
+static void empty_quarantine(void)
+{
+    struct hvmem_block block;
+    hvmem_u64 at = 0;
+
+    while (hvmem_walk(rig.heap, &at, &block) == HVMEM_AGAIN)
+        if (block.state == HVMEM_BLOCK_QUARANTINE)
+            CHECK_EQ(hvmem_quarantine_release(rig.heap, block.mfn), HVMEM_OK);
+}
+
 /* After a flush that failed, and was told of: everything is flushed, blocks that stayed broken are mended. */
 static void recover(void)
 {
@@ -131,6 +142,7 @@ static void recover(void)
     failed = 0;
     CHECK_EQ(hvmem_shootdown(hvmem_stage2_mapping(rig.s2), NULL, 0, 0), HVMEM_OK);
     CHECK_EQ(hvmem_stage2_merge(rig.s2, 0, SPACE, NULL), HVMEM_OK);
+    empty_quarantine();
 }
 
 /* A replacement was given up: each frame is mapped as before, as asked for, or not. */
