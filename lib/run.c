@@ -243,11 +243,14 @@ static void keep_reserved(struct hvmem_heap *heap, hvmem_mfn mfn, hvmem_u64 coun
 
     while (mfn < end) {
         struct hvmem__bank *b = hvmem__bank_of(heap, mfn); /* stays, for its frames are ours */
+        struct hvmem__arena *arena = hvmem__arena_of(heap, b);
+        hvmem_u64 state = hvmem__lock_arena(heap, arena); /* no mark of a quiesce comes between */
         hvmem__record *at = hvmem__record_at(b, mfn), record = hvmem__load(at);
 
         mfn += (hvmem_u64)1 << hvmem__rec_order(record);
         hvmem__table_changes(b->table);
         hvmem__store_release(at, hvmem__rec_unsay(record, HVMEM__BIAS_SCRUBBING));
+        hvmem__unlock_arena(heap, arena, state);
     }
 }
 
