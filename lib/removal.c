@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * removal.c: removing banks. A bank goes in steps: all its frames are taken out, so that nobody gets or frees
- * one; what they owe is paid; its pieces leave arenas and directory, so that nobody finds them any more; every section is
- * waited for, in which one may have been found before. Only then its slots are free and its table the host's.
+ * one; what they owe is paid; its pieces leave arenas and directory, so that nobody finds them any more; every
+ * section is waited for, in which one may have been found before. Only then its slots are free and its table
+ * the host's.
  */
 #include "bank.h"
 #include "clock.h"

@@ -121,9 +121,8 @@ HVMEM_API hvmem_status hvmem_gather_entry(struct hvmem_gather *gather, hvmem_u64
  * The same with the decision: told if the old entry was present and the frame, the attributes or the
  * kind changed, or a right was lost; or gained, if a device walks the tables. (Else gained rights need no
  * flush: the fault that a stale entry causes is retried. On x86 it drops the entry (Intel SDM vol. 3 4.10.4.1 to
- * .3, EPT 30.4.3); arm64 does not promise that: there the host tells it with
- * hvmem_gather_entry(), or invalidates in its fault handler.) *told, if not NULL:
- * whether it was. flags: HVMEM_ENTRY_GLOBAL; EXEC follows from `before`. An entry that was a table: as
+ * .3, EPT 30.4.3); arm64 does not promise that: there the host tells it with hvmem_gather_entry(), or
+ * invalidates in its fault handler.) *told, if not NULL: whether it was. flags: HVMEM_ENTRY_GLOBAL; EXEC follows from `before`. An entry that was a table: as
  * hvmem_gather_entry with unknown level and finest stride. Errors: as hvmem_gather_entry.
  */
 HVMEM_API hvmem_status hvmem_gather_change(struct hvmem_gather *gather, hvmem_u64 addr,
