@@ -20,6 +20,13 @@
 /* CPUs, and slots of the TLB of each, unless a test wants others. */
 enum { RIG_FRAMES = 4096, RIG_BASE = 0x8000000, RIG_CPUS = 2, RIG_SLOTS = 96 };
 
+/* What the host gives on demand, all rights with it, and how often it was said lost. */
+struct rig_answer {
+    hvmem_mfn mfn;
+    hvmem_order order;
+    unsigned lost;
+};
+
 struct stage2_rig {
     struct hvmem_stage2_config config; /* defaults set by stage2_rig_prepare() */
     uint64_t features, quirks;         /* of the back-end */
@@ -38,6 +45,7 @@ struct stage2_rig {
     struct hvmem_backend be;
     struct walk_tables tables;
     unsigned char *pool;
+    struct rig_answer answer; /* with rig_answers() */
     /* What happened. */
     uint64_t flushes, whole, ranges, single_pages; /* batches; of them whole; ranges in batches */
     struct hvmem_tlb_range last_range;
@@ -80,6 +88,8 @@ void rig_leave(struct stage2_rig *rig);
 struct hvmem_stage2 *rig_second(struct stage2_rig *rig);
 
 /* Calls made until they are through, with a fresh cursor (stage2_rig_calls.c). */
+/* Faults are answered by rig->answer. Before open. */
+void rig_answers(struct stage2_rig *rig);
 hvmem_status rig_arm(struct stage2_rig *rig);
 hvmem_status rig_setway(struct stage2_rig *rig, uint32_t lines,
                         struct hvmem_track_progress *progress);

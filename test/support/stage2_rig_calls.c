@@ -20,6 +20,33 @@ void stage2_rig_finish(struct stage2_rig *rig)
     stage2_rig_close(rig);
 }
 
+static hvmem_status give(void *ctx, hvmem_gfn gfn, hvmem_u32 access, struct hvmem_stage2_leaf *leaf)
+{
+    struct stage2_rig *rig = ctx;
+    (void)gfn;
+    (void)access;
+
+    leaf->mfn = rig->answer.mfn;
+    leaf->order = rig->answer.order;
+    leaf->rights = HVMEM_S2_RWX;
+    return HVMEM_OK;
+}
+
+static void lose(void *ctx, hvmem_gfn gfn, const struct hvmem_stage2_leaf *leaf)
+{
+    struct stage2_rig *rig = ctx;
+    (void)gfn;
+
+    rig->answer.lost += leaf->mfn == rig->answer.mfn;
+}
+
+void rig_answers(struct stage2_rig *rig)
+{
+    rig->config.populate.give = give;
+    rig->config.populate.lost = lose;
+    rig->config.ctx = rig;
+}
+
 void rig_set_apart(struct stage2_rig *rig, uint64_t mfn, uint64_t frames)
 {
     REQUIRE_EQ(hvmem_reserve(rig->heap, mfn, frames), HVMEM_OK);

@@ -15,25 +15,6 @@
 static struct stage2_rig rig;
 static struct hvmem_domain *other;
 static void *other_memory;
-static hvmem_mfn given; /* what the host gives on demand */
-static unsigned lost;
-
-static hvmem_status give(void *ctx, hvmem_gfn gfn, hvmem_u32 access, struct hvmem_stage2_leaf *leaf)
-{
-    (void)ctx;
-    (void)gfn;
-    (void)access;
-    leaf->mfn = given;
-    leaf->rights = HVMEM_S2_RWX;
-    return HVMEM_OK;
-}
-
-static void lose(void *ctx, hvmem_gfn gfn, const struct hvmem_stage2_leaf *leaf)
-{
-    (void)ctx;
-    (void)gfn;
-    lost += leaf->mfn == given;
-}
 
 static hvmem_mfn block_of(struct hvmem_domain *domain, hvmem_order order)
 {
@@ -58,8 +39,7 @@ static void begin(uint32_t format, enum whose whose)
     stage2_rig_prepare(&rig, format);
     rig.charged = whose == CHARGED;
     rig.cached = 1;
-    rig.config.populate.give = give;
-    rig.config.populate.lost = lose;
+    rig_answers(&rig);
     REQUIRE_EQ(stage2_rig_open(&rig), HVMEM_OK);
     bytes = hvmem_domain_size(rig.heap);
     other_memory = aligned_alloc(64, bytes);
@@ -102,11 +82,11 @@ static void refused(hvmem_mfn mfn, hvmem_status why)
         CHECK_EQ(ops.map(rig.s2, AT, mfn, 0), why);
         CHECK_EQ(ops.map_untouched(rig.s2, AT, mfn, 0), why);
     }
-    lost = 0;
-    given = mfn;
+    rig.answer.lost = 0;
+    rig.answer.mfn = mfn;
     CHECK_EQ(hvmem_stage2_fault(rig.s2, (uint64_t)AT << 12, HVMEM_S2_R, &outcome), why);
     CHECK_EQ(outcome, HVMEM_FAULT_UNMAPPED);
-    CHECK_EQ(lost, why != HVMEM_E_QUARANTINE);
+    CHECK_EQ(rig.answer.lost, why != HVMEM_E_QUARANTINE);
     CHECK_EQ(rig_stats(&rig).frames, frames);
 }
 
@@ -114,7 +94,7 @@ static void allowed(hvmem_mfn mfn, hvmem_u64 n)
 {
     CHECK_EQ(rig_map(&rig, AT, n, mfn, HVMEM_S2_R, HVMEM_S2_WB, NULL), HVMEM_OK);
     CHECK_EQ(hvmem_stage2_unmap(rig.s2, AT, n, NULL, NULL), HVMEM_OK);
-    given = mfn;
+    rig.answer.mfn = mfn;
     CHECK(rig_access(&rig, 0, (uint64_t)AT << 12, WALK_W) >= 0);
     CHECK_EQ(hvmem_stage2_unmap(rig.s2, AT, 1, NULL, NULL), HVMEM_OK);
 }

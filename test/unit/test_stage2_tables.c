@@ -18,9 +18,6 @@ static hvmem_mfn lone;  /* a frame of its own before most tables */
 static struct hvmem_block table[MOST];
 static unsigned tables;
 static int on_demand; /* the host gives what faults ask for */
-static hvmem_status give(void *ctx, hvmem_gfn gfn, hvmem_u32 access,
-                         struct hvmem_stage2_leaf *leaf);
-static void lose(void *ctx, hvmem_gfn gfn, const struct hvmem_stage2_leaf *leaf);
 
 /* Every block but the guest's is a table's. */
 static void find_tables(void)
@@ -42,10 +39,8 @@ static void open_tables(uint32_t format, hvmem_u32 charged, int roots)
 
     stage2_rig_prepare(&rig, format);
     rig.charged = charged;
-    if (on_demand) {
-        rig.config.populate.give = give;
-        rig.config.populate.lost = lose;
-    }
+    if (on_demand)
+        rig_answers(&rig);
     if (roots) {
         rig.config.input_bits = 33;
         rig.config.start_level = 2;
@@ -161,28 +156,6 @@ TEST(no_call_takes_a_table_by_its_number)
 
 /* ---- as a guest's frame --------------------------------------------------------------------------- */
 
-static hvmem_mfn given; /* what the host gives on demand */
-static hvmem_u32 given_order;
-static unsigned lost;
-
-static hvmem_status give(void *ctx, hvmem_gfn gfn, hvmem_u32 access, struct hvmem_stage2_leaf *leaf)
-{
-    (void)ctx;
-    (void)gfn;
-    (void)access;
-    leaf->mfn = given;
-    leaf->order = given_order;
-    leaf->rights = HVMEM_S2_RWX;
-    return HVMEM_OK;
-}
-
-static void lose(void *ctx, hvmem_gfn gfn, const struct hvmem_stage2_leaf *leaf)
-{
-    (void)ctx;
-    (void)gfn;
-    lost += leaf->mfn == given;
-}
-
 /* Why a guest does not get these frames: the first of them that is free, or of a table. */
 static hvmem_status why(hvmem_mfn mfn, hvmem_u64 frames)
 {
@@ -232,14 +205,14 @@ static void try_to_map(hvmem_mfn mfn)
     CHECK_EQ(done, 0);
     CHECK_EQ(rig_stats(&rig).frames, frames);
     CHECK_EQ(rig.reported - before, 9);
-    lost = 0;
-    for (given_order = 0; given_order <= 18; given_order += 9) {
-        given = mfn >> given_order << given_order;
+    rig.answer.lost = 0;
+    for (rig.answer.order = 0; rig.answer.order <= 18; rig.answer.order += 9) {
+        rig.answer.mfn = mfn >> rig.answer.order << rig.answer.order;
         CHECK_EQ(hvmem_stage2_fault(rig.s2, at << 12, HVMEM_S2_R, &outcome),
-                 why(given, 1ull << given_order));
+                 why(rig.answer.mfn, 1ull << rig.answer.order));
         CHECK_EQ(outcome, HVMEM_FAULT_UNMAPPED);
     }
-    CHECK_EQ(lost, 3);
+    CHECK_EQ(rig.answer.lost, 3);
     CHECK_EQ(rig_stats(&rig).frames, frames);
 }
 
